@@ -1,0 +1,256 @@
+//! What was typed becomes what is valid: one TOML file and `OUTBOXD_…` variables enter, a `Config` leaves.
+//!
+//! Every default lives here. A wrong value is refused with file, line, field and the nearest known name, before
+//! anything is connected. Each room takes its own slice (`&config::Kafka`), never the whole.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The whole configuration, valid by construction.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `[postgres]`
+    pub postgres: Postgres,
+    /// `[[outbox]]`: never empty; without any block, the table `public.outbox`.
+    pub outbox: Vec<Outbox>,
+    /// `[kafka]`
+    pub kafka: Kafka,
+    /// `[[route]]`: in the order typed; the default route stands behind them and is not listed here.
+    pub routes: Vec<Route>,
+    /// `[http]`
+    pub http: Http,
+    /// `[limits]`
+    pub limits: Limits,
+}
+
+/// `[postgres]`: the source database, and what of it is ours.
+#[derive(Debug, Clone)]
+pub struct Postgres {
+    /// `url`, with the secrets of `password`/`password_file` merged in.
+    pub connection: Connection,
+    /// `slot`
+    pub slot: String,
+    /// `publication`
+    pub publication: String,
+    /// `sender_timeout`: `wal_sender_timeout` of our connection; the lease is two thirds of it.
+    pub sender_timeout: Duration,
+}
+
+/// Where PostgreSQL is and how to log in: a libpq URL, parsed.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// Tried in order; the first that accepts read-write sessions wins.
+    pub hosts: Vec<Host>,
+    /// `user`; libpq's default (the operating system's user name) is already applied.
+    pub user: String,
+    /// From the URL, `password`, `password_file` or the environment.
+    pub password: Option<Secret>,
+    /// `dbname`; defaults to the user, as in libpq.
+    pub dbname: String,
+    /// `sslmode`
+    pub sslmode: SslMode,
+    /// `sslrootcert`; without it the system's trust store.
+    pub sslrootcert: Option<PathBuf>,
+    /// `sslcert` and `sslkey`, always both.
+    pub client_cert: Option<(PathBuf, PathBuf)>,
+    /// `channel_binding=require` refuses plain SCRAM.
+    pub channel_binding: ChannelBinding,
+    /// `target_session_attrs`
+    pub session_attrs: SessionAttrs,
+    /// `application_name`, `outboxd` by default.
+    pub application_name: String,
+    /// `connect_timeout`, for each host, TLS and login included; 10 s by default.
+    pub connect_timeout: Duration,
+}
+
+/// One address of PostgreSQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// A name or address, and a port.
+    Tcp(String, u16),
+    /// The directory of a Unix socket, and the port that names the file in it.
+    Unix(PathBuf, u16),
+}
+
+/// libpq's `sslmode`, with libpq's meanings. `prefer` is the default, as in libpq.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SslMode {
+    Disable,
+    Allow,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// libpq's `channel_binding`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ChannelBinding {
+    Disable,
+    Prefer,
+    Require,
+}
+
+/// libpq's `target_session_attrs`, as far as a relay can use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SessionAttrs {
+    Any,
+    ReadWrite,
+}
+
+/// One `[[outbox]]` block: a table or a message prefix, and which column plays which part.
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    /// `table` or `message_prefix`
+    pub source: OutboxSource,
+    /// `columns`
+    pub columns: Columns,
+}
+
+/// Where an outbox's events are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutboxSource {
+    /// `table = "schema.name"`; without a schema, `public`.
+    Table {
+        /// The schema's name, unquoted.
+        schema: String,
+        /// The table's name, unquoted.
+        name: String,
+    },
+    /// `message_prefix = "outbox"`: transactional logical messages with this prefix.
+    MessagePrefix(String),
+}
+
+/// Which column (or member of a logical message) plays which part.
+#[derive(Debug, Clone)]
+pub struct Columns {
+    /// The event's id: uuid, text or bigint. Always there, never NULL.
+    pub id: String,
+    /// What kind of thing the event is about.
+    pub aggregate_type: Option<String>,
+    /// Which thing the event is about.
+    pub aggregate_id: Option<String>,
+    /// What happened.
+    pub event_type: Option<String>,
+    /// The value's bytes.
+    pub payload: String,
+    /// The record's timestamp; `None`: the commit time.
+    pub timestamp: Option<String>,
+    /// A JSON object whose members become headers.
+    pub headers: Option<String>,
+    /// The record's partition; `None`: by the key.
+    pub partition: Option<String>,
+}
+
+/// `[kafka]`: where the records go.
+#[derive(Debug, Clone)]
+pub struct Kafka {
+    /// `brokers`
+    pub brokers: String,
+    /// `create_topics`: `None` (the default) waits for a missing topic.
+    pub create_topics: Option<CreateTopics>,
+    /// `properties`: librdkafka's own, checked against the ones that would break a promise. Values may be secrets.
+    pub properties: BTreeMap<String, Secret>,
+}
+
+/// How a missing topic is created.
+#[derive(Debug, Clone)]
+pub struct CreateTopics {
+    /// `partitions`
+    pub partitions: i32,
+    /// `replication`
+    pub replication: i32,
+    /// `config`
+    pub config: BTreeMap<String, String>,
+}
+
+/// One `[[route]]`: which rows, and the record they become.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// `match`: column → glob (`*` stands for any run of characters); all must match.
+    pub matches: BTreeMap<String, String>,
+    /// `topic`, a pattern; `outbox.event.{aggregate_type}` by default.
+    pub topic: Pattern,
+    /// `key`, a pattern; `{id}` by default.
+    pub key: Pattern,
+    /// `headers`: name → pattern, beside the default ones.
+    pub headers: Vec<(String, Pattern)>,
+}
+
+/// Text with `{column}` places; `{{` and `}}` stand for the braces themselves.
+///
+/// A name is that of a part (`id`, `aggregate_type`, …) or, when no part has it, of a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    /// The pieces in order; two neighbouring literals never occur.
+    pub pieces: Vec<Piece>,
+}
+
+/// One piece of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Text as typed.
+    Literal(String),
+    /// The named column's text.
+    Column(String),
+}
+
+/// `[http]`: health and metrics.
+#[derive(Debug, Clone)]
+pub struct Http {
+    /// `listen`; loopback by default.
+    pub listen: SocketAddr,
+}
+
+/// `[limits]`: every queue, batch and wait.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// `memory`: bytes of records in flight, headers and overhead included; 32 MiB.
+    pub memory: u64,
+    /// `window`: tickets from the oldest open to the newest; 100000.
+    pub window: usize,
+    /// `event`: the largest row; 16 MiB.
+    pub event: u64,
+    /// `settle`: how long in-flight records may take to be answered after a failed delivery; 30 s.
+    pub settle: Duration,
+    /// `shutdown`: how long SIGTERM may take; 25 s.
+    pub shutdown: Duration,
+    /// `primary_grace`: how long a primary that shuts down waits for us; 5 s.
+    pub primary_grace: Duration,
+    /// `backoff`: the longest pause between two tries to connect; 10 s.
+    pub backoff: Duration,
+    /// `probe`: how often a fresh SQL connection asks how the database is; 5 s.
+    pub probe: Duration,
+    /// `sql`: how long one SQL statement of ours may take; 10 s.
+    pub sql: Duration,
+    /// `slot_creation`: how long `init` waits for the slot; 60 s.
+    pub slot_creation: Duration,
+}
+
+/// Text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps text that must not be shown.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself, for whoever must send it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

@@ -1,0 +1,7 @@
+//! outboxd carries events from a transactional outbox in PostgreSQL to Kafka by reading the WAL.
+
+pub mod config;
+pub mod error;
+pub mod lsn;
+pub mod source;
+pub mod status;

@@ -4,5 +4,7 @@ pub mod config;
 pub mod error;
 pub mod ledger;
 pub mod lsn;
+pub mod record;
+pub mod route;
 pub mod source;
 pub mod status;

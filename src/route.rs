@@ -171,7 +171,10 @@ fn topic_name(bytes: &[u8]) -> Result<&str, String> {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let valid = (1..=249).contains(&bytes.len()) && bytes != b"." && bytes != b".." && bytes.iter().all(legal);
     std::str::from_utf8(bytes).ok().filter(|_| valid).ok_or_else(|| {
-        format!("\"{}\" is not a valid topic name (letters, digits, . _ -, at most 249)", String::from_utf8_lossy(bytes))
+        format!(
+            "\"{}\" is not a valid topic name (letters, digits, . _ -, at most 249)",
+            String::from_utf8_lossy(bytes)
+        )
     })
 }
 

@@ -254,3 +254,16 @@ impl fmt::Debug for Secret {
         f.write_str("***")
     }
 }
+
+impl Default for Route {
+    fn default() -> Route {
+        let literal = |text: &str| Piece::Literal(text.to_owned());
+        let column = |name: &str| Piece::Column(name.to_owned());
+        Route {
+            matches: BTreeMap::new(),
+            topic: Pattern { pieces: vec![literal("outbox.event."), column("aggregate_type")] },
+            key: Pattern { pieces: vec![column("id")] },
+            headers: Vec::new(),
+        }
+    }
+}

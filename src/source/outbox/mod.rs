@@ -112,9 +112,10 @@ impl Outbox {
         self.transaction.is_some()
     }
 
-    /// True when every mapped table of this session could be read in binary.
+    /// True when every mapped table seen in this session could be read in binary.
     pub fn fits_binary(&self) -> bool {
-        self.relations.values().flatten().all(|mapping| self.unreadable(mapping).is_none())
+        let mut mapped = self.relations.values().flatten().peekable();
+        mapped.peek().is_some() && mapped.all(|mapping| self.unreadable(mapping).is_none())
     }
 
     /// Reads one message; `body` is the bytes it was decoded from.
@@ -271,14 +272,18 @@ fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layo
                 let kind = kind_of(column.type_oid, place).ok_or_else(|| {
                     let part = layout.name(place);
                     Error::definite(format!("column \"{name}\" of {table} cannot be the {part}: it is not a timestamp"))
-                        .hint(format!("name a timestamp column in [[outbox]] columns.{part}, or \"\" for the commit time"))
+                        .hint(format!(
+                            "name a timestamp column in [[outbox]] columns.{part}, or \"\" for the commit time"
+                        ))
                 })?;
                 mapped.push(MappedColumn { index, place, kind, name: name.to_owned() });
             }
             (None, Presence::Required) => {
                 let part = layout.name(place);
-                return Err(Error::definite(format!("{table} has no column \"{name}\", which is mapped as the {part}"))
-                    .hint(format!("name its column in [[outbox]] columns.{part}, or put the column back")));
+                return Err(Error::definite(format!(
+                    "{table} has no column \"{name}\", which is mapped as the {part}"
+                ))
+                .hint(format!("name its column in [[outbox]] columns.{part}, or put the column back")));
             }
             (None, Presence::Optional) => {}
         }

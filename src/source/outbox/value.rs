@@ -168,10 +168,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-fn scratched(
-    scratch: &mut Vec<u8>,
-    write: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
-) -> Result<Cell, String> {
+fn scratched(scratch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), String>) -> Result<Cell, String> {
     let start = scratch.len();
     write(scratch)?;
     Ok(Cell::Scratch(start..scratch.len()))
@@ -217,7 +214,11 @@ mod tests {
             (Kind::Raw, b"", ""),
             (Kind::Jsonb, b"\x01{\"a\": 1e400}", "{\"a\": 1e400}"),
             (Kind::Bytea, b"raw", "raw"),
-            (Kind::Uuid, b"\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef", "01234567-89ab-cdef-0123-456789abcdef"),
+            (
+                Kind::Uuid,
+                b"\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef",
+                "01234567-89ab-cdef-0123-456789abcdef",
+            ),
             (Kind::Int, &[0xff, 0xfe], "-2"),
             (Kind::Int, &[0x7f, 0xff, 0xff, 0xff], "2147483647"),
             (Kind::Int, &[0x80, 0, 0, 0, 0, 0, 0, 0], "-9223372036854775808"),
@@ -272,7 +273,15 @@ mod tests {
             assert_eq!(parse_time(text), Some(micros), "{text}");
         }
         assert_eq!(parse_time("2026-11-16T04:06:00.5+01:30"), parse_time("2026-11-16 02:36:00.500000+00"));
-        for wrong in ["", "now", "2000-01-01", "2000-13-01 00:00:00", "2000-01-01 00:00:00+", "2000-01-01 0:0:0.x", "2000-1-1 1:2:3:4"] {
+        for wrong in [
+            "",
+            "now",
+            "2000-01-01",
+            "2000-13-01 00:00:00",
+            "2000-01-01 00:00:00+",
+            "2000-01-01 0:0:0.x",
+            "2000-1-1 1:2:3:4",
+        ] {
             assert_eq!(parse_time(wrong), None, "{wrong}");
         }
     }

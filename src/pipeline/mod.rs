@@ -216,7 +216,7 @@ impl Pipeline {
         self.producer.renewed(now, self.settings.limits.backoff);
     }
 
-    /// Time has passed. Call it before `next`, after every other input.
+    /// Time has passed. Call it before `next_action`, after every other input.
     pub fn tick(&mut self, now: Instant) {
         self.tick_lease(now);
         self.tick_producer(now);
@@ -225,7 +225,7 @@ impl Pipeline {
     }
 
     /// What must be done, in order.
-    pub fn next(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 

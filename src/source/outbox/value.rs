@@ -87,10 +87,14 @@ pub fn render(value: Value<'_>, kind: Kind, message: &[u8], scratch: &mut Vec<u8
             Kind::Int => scratched(scratch, |out| {
                 write!(out, "{}", integer(bytes).ok_or("an integer of an unknown size")?).map_err(|e| e.to_string())
             }),
-            Kind::Bool => scratched(scratch, |out| match bytes {
-                [0] => Ok(out.push(b'f')),
-                [1] => Ok(out.push(b't')),
-                _ => Err("a boolean that is neither 0 nor 1".into()),
+            Kind::Bool => scratched(scratch, |out| {
+                let letter = match bytes {
+                    [0] => b'f',
+                    [1] => b't',
+                    _ => return Err("a boolean that is neither 0 nor 1".into()),
+                };
+                out.push(letter);
+                Ok(())
             }),
             Kind::Time => {
                 Ok(Cell::Time(i64::from_be_bytes(bytes.try_into().map_err(|_| "a timestamp that has not 8 bytes")?)))

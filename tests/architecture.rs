@@ -3,6 +3,8 @@
 //! A source is read as tokens, without comments, strings and test modules. Every path in it is followed to what it
 //! names (`crate::`, `super::`, imported names), so a detour past the `use` lines is seen as well.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};

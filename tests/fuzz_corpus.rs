@@ -1,13 +1,17 @@
 //! Runs the committed corpus of every fuzz target through that target's promise, on any compiler.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::Path;
 
 #[path = "../fuzz/promises.rs"]
 mod promises;
 
+type Promise = fn(&[u8]);
+
 /// Every fuzz target, by the name of its file and of its corpus.
-const TARGETS: &[(&str, fn(&[u8]))] = &[("pgoutput", promises::pgoutput)];
+const TARGETS: &[(&str, Promise)] = &[("pgoutput", promises::pgoutput)];
 
 fn names(directory: &str) -> Vec<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod error;
+pub mod init;
 pub mod ledger;
 pub mod lsn;
 pub mod pipeline;

@@ -11,3 +11,4 @@ pub mod route;
 pub mod sink;
 pub mod source;
 pub mod status;
+pub mod workload;

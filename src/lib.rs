@@ -4,6 +4,7 @@ pub mod config;
 pub mod error;
 pub mod ledger;
 pub mod lsn;
+pub mod metrics;
 pub mod pipeline;
 pub mod record;
 pub mod route;

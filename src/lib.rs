@@ -1,5 +1,6 @@
 //! outboxd carries events from a transactional outbox in PostgreSQL to Kafka by reading the WAL.
 
+pub mod admin;
 pub mod config;
 pub mod error;
 pub mod ledger;
@@ -7,6 +8,7 @@ pub mod lsn;
 pub mod metrics;
 pub mod pipeline;
 pub mod record;
+pub mod relay;
 pub mod route;
 pub mod sink;
 pub mod source;

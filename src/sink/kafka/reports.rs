@@ -16,9 +16,16 @@ use crate::ledger::Ticket;
 use crate::metrics::{BrokerStatistics, KafkaStatistics, Metrics};
 use crate::sink::Failure;
 
-/// A topic's number among those that were offered to; the last one stands for all that came too late for a number.
+/// A topic's number among those that were offered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopicId(pub(super) u16);
+
+impl TopicId {
+    /// The number, for tables.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
 
 /// What became of one record.
 #[derive(Debug)]

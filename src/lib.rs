@@ -1,7 +1,9 @@
 //! outboxd carries events from a transactional outbox in PostgreSQL to Kafka by reading the WAL.
 
+pub mod admin;
 pub mod config;
 pub mod error;
 pub mod lsn;
+pub mod metrics;
 pub mod source;
 pub mod status;

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod config;
 pub mod error;
+pub mod init;
 pub mod lsn;
 pub mod metrics;
 pub mod source;

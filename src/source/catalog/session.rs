@@ -1,0 +1,186 @@
+//! An SQL session: dialled and logged in to the first host that will have us, settings made, driver running.
+
+use std::future::{Ready, poll_fn, ready};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_postgres::config::{SslMode, SslNegotiation};
+use tokio_postgres::error::Severity;
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
+use tokio_postgres::{AsyncMessage, Connection as Driver, SimpleQueryMessage};
+use tracing::{debug, warn};
+
+use super::Catalog;
+use super::verdict::Said;
+use crate::config::{self, Connection, Host, SessionAttrs};
+use crate::error::{Error, Result};
+use crate::source::dial::{Dialed, Socket, dial};
+
+/// How long server and session may take to say goodbye to each other.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Tries the hosts in order. A host that cannot be reached, or is read-only where that will not do, gives way to the
+/// next one; a refusal (password, database, certificate) is the same everywhere and ends the search, as in libpq.
+pub(super) async fn connect(connection: &Connection, limit: Duration) -> Result<Catalog> {
+    let mut last = None;
+    for host in &connection.hosts {
+        let what = format!("cannot open an SQL session on {}", address(host));
+        let attempt = timeout(connection.connect_timeout, open(connection, host, limit, &what)).await;
+        let waited = connection.connect_timeout;
+        match attempt.unwrap_or_else(|_| Err(Error::transient(format!("{what}: no answer within {waited:?}")))) {
+            Ok(catalog) => return Ok(catalog),
+            Err(error) if error.is_definite() => return Err(error),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::definite("no host is configured in postgres.url")))
+}
+
+async fn open(connection: &Connection, host: &Host, limit: Duration, what: &str) -> Result<Catalog> {
+    let Dialed { socket, server_end_point } = dial(connection, host).await?;
+    let mut config = tokio_postgres::Config::new();
+    config.user(&connection.user).dbname(&connection.dbname).application_name(&connection.application_name);
+    // The socket comes as `sslmode` wants it; "direct" keeps the driver from asking the server for TLS once more.
+    config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+    config.channel_binding(match connection.channel_binding {
+        config::ChannelBinding::Disable => tokio_postgres::config::ChannelBinding::Disable,
+        config::ChannelBinding::Prefer => tokio_postgres::config::ChannelBinding::Prefer,
+        config::ChannelBinding::Require => tokio_postgres::config::ChannelBinding::Require,
+    });
+    if let Some(password) = &connection.password {
+        config.password(password.reveal());
+    }
+    let (client, driver) =
+        config.connect_raw(socket, AsDialed(server_end_point)).await.map_err(|error| Said::of(&error).error(what))?;
+    let (ended, end) = watch::channel(None);
+    // The one task outside of `relay`: the driver must be polled while a query waits, and a query is awaited in many
+    // places. It ends when its `Catalog` is dropped.
+    tokio::spawn(drive(driver, ended));
+    let mut catalog = Catalog { client, end, limit, version: 0, pid: 0 };
+    settle(&mut catalog, connection.session_attrs, what).await?;
+    Ok(catalog)
+}
+
+/// Makes the session's settings and learns what it is: its server's version, its pid, and whether it may write.
+async fn settle(catalog: &mut Catalog, attrs: SessionAttrs, what: &str) -> Result<()> {
+    let limit_ms = catalog.limit.as_millis();
+    let sql = format!(
+        "SET search_path = ''; SET row_security = off; SET statement_timeout = {limit_ms}; \
+         SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
+         SELECT current_setting('server_version_num'), pg_backend_pid(), \
+                pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'",
+        // Half: so that a wait for a lock is reported as one.
+        limit_ms / 2,
+        limit_ms * 6,
+    );
+    let messages = match catalog.client.simple_query(&sql).await {
+        Ok(messages) => messages,
+        Err(error) => return Err(catalog.failed(what, error).await),
+    };
+    let facts = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((row.get(0)?.parse().ok()?, row.get(1)?.parse().ok()?, row.get(2)? == "t"))
+        }
+        _ => None,
+    });
+    let Some((version, pid, read_only)) = facts else {
+        return Err(Error::definite(format!("{what}: the server does not say its version")));
+    };
+    (catalog.version, catalog.pid) = (version, pid);
+    match (attrs, read_only) {
+        (SessionAttrs::ReadWrite, true) => Err(Error::transient(format!("{what}: the server is read-only"))),
+        (SessionAttrs::ReadWrite, false) | (SessionAttrs::Any, _) => Ok(()),
+    }
+}
+
+/// Runs until the session ends, or until its `Catalog` is dropped and the server has been told goodbye: a socket that
+/// just closes is a line in the server's log.
+async fn drive(mut driver: Driver<Socket, AsDialedStream>, ended: watch::Sender<Option<Said>>) {
+    tokio::select! {
+        end = carry(&mut driver) => if let Some(mut said) = end {
+            if said.is_from_driver() {
+                // A query written into a session that the server has ended breaks the pipe before the server's last
+                // words were read. They are there still, for that query or for us.
+                let words = timeout(GOODBYE, carry(&mut driver)).await.ok().flatten();
+                said = words.filter(|words| !words.is_from_driver()).unwrap_or(said);
+            }
+            ended.send_replace(Some(said));
+        },
+        () = ended.closed() => {
+            timeout(GOODBYE, carry(&mut driver)).await.ok();
+        }
+    }
+}
+
+/// Carries the session's bytes to its end, and logs the server's warnings. `None` when we ended it.
+async fn carry(driver: &mut Driver<Socket, AsDialedStream>) -> Option<Said> {
+    loop {
+        match poll_fn(|cx| driver.poll_message(cx)).await? {
+            Ok(AsyncMessage::Notice(notice)) => match notice.parsed_severity() {
+                Some(Severity::Warning) => warn!(hint = notice.hint(), "postgresql: {}", notice.message()),
+                _ => debug!(hint = notice.hint(), "postgresql: {}", notice.message()),
+            },
+            Ok(_) => {}
+            Err(error) => return Some(Said::of(&error)),
+        }
+    }
+}
+
+fn address(host: &Host) -> String {
+    match host {
+        Host::Tcp(name, port) => format!("{name}:{port}"),
+        Host::Unix(directory, port) => format!("{}/.s.PGSQL.{port}", directory.display()),
+    }
+}
+
+/// Hands the dialled socket through as if TLS were made here, so that SCRAM can bind to the channel.
+struct AsDialed(Option<Vec<u8>>);
+
+struct AsDialedStream {
+    socket: Socket,
+    server_end_point: Option<Vec<u8>>,
+}
+
+impl TlsConnect<Socket> for AsDialed {
+    type Stream = AsDialedStream;
+    type Error = io::Error;
+    type Future = Ready<io::Result<AsDialedStream>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        ready(Ok(AsDialedStream { socket, server_end_point: self.0 }))
+    }
+}
+
+impl TlsStream for AsDialedStream {
+    fn channel_binding(&self) -> ChannelBinding {
+        match &self.server_end_point {
+            Some(hash) => ChannelBinding::tls_server_end_point(hash.clone()),
+            None => ChannelBinding::none(),
+        }
+    }
+}
+
+impl AsyncRead for AsDialedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for AsDialedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -9,12 +9,10 @@
 //! `pipeline` joins the pure rooms into one state machine that decides; `relay` is the shell that does.
 
 pub mod admin;
-pub mod cli;
 pub mod config;
 pub mod error;
 pub mod init;
 pub mod ledger;
-pub mod log;
 pub mod lsn;
 pub mod metrics;
 pub mod pipeline;

@@ -77,6 +77,19 @@ fn the_image_runs_commands_and_flags_that_exist() {
 }
 
 #[test]
+fn the_configuration_of_the_compose_file_is_valid() {
+    let output = Command::new(env!("CARGO_BIN_EXE_outboxd"))
+        .args(["health", CONFIG, "config/docker/outboxd.toml"])
+        .current_dir(root())
+        .env("OUTBOXD_POSTGRES__PASSWORD_FILE", root().join("config/docker/secrets/outboxd_password"))
+        .env("OUTBOXD_HTTP__LISTEN", "127.0.0.1:1")
+        .output()
+        .unwrap();
+    // 2 is a wrong configuration; 1 says that it was read and nobody answers at that port.
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn a_stop_lasts_longer_than_a_clean_leave_may() {
     // limits.shutdown, as the configuration defaults it.
     const SHUTDOWN_SECONDS: u64 = 25;

@@ -74,6 +74,8 @@ fn the_image_runs_commands_and_flags_that_exist() {
     for command in ["run", "health", "init"] {
         assert_command_takes_a_config(command);
     }
+    assert!(compose.contains("OUTBOXD_INIT_URL: "));
+    assert!(help("init").contains("OUTBOXD_INIT_URL"));
 }
 
 #[test]
@@ -153,11 +155,15 @@ fn setting<'t>(unit: &'t str, name: &str) -> &'t str {
     unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).expect("the unit sets it")
 }
 
+fn help(command: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_outboxd")).args([command, "--help"]).output();
+    let output = output.expect("the binary starts");
+    assert!(output.status.success(), "outboxd has no command {command}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn assert_command_takes_a_config(command: &str) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_outboxd")).args([command, "--help"]).output().expect("the binary starts");
-    let help = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && help.contains(CONFIG), "outboxd {command} --help says: {help}");
+    assert!(help(command).contains(CONFIG), "outboxd {command} does not take {CONFIG}");
 }
 
 /// Each `include_str!` or `include_bytes!` in `src`: the file that has it, and the file it names.

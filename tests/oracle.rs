@@ -23,7 +23,7 @@ fn truth() -> Truth {
 fn history(words: &str) -> Vec<Fact> {
     let fact = |word: &str| match word.split_at(1) {
         ("!", id) => Fact::Parked(id.to_string()),
-        ("@", lsn) => Fact::Confirmed(Lsn(lsn.parse().unwrap())),
+        ("@", lsn) => Fact::Confirmed(Lsn(lsn.parse().expect("a position is a number"))),
         (key, _) => Fact::Arrived(record(key, word, 0)),
     };
     words.split_whitespace().map(fact).collect()

@@ -77,11 +77,11 @@ pub fn unique_name() -> String {
     format!("{short}_{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Where the logs of this test's servers go. They are removed when the test passes.
-pub fn log_path(server: &str) -> PathBuf {
+/// Where a server's log goes: the owner is a test, or `shared`.
+pub fn log_path(owner: &str, server: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logs");
     std::fs::create_dir_all(&directory).unwrap();
-    directory.join(format!("{}.{server}.log", test_name()))
+    directory.join(format!("{owner}.{server}.log"))
 }
 
 /// The directory that `scripts/setup` fills with servers.
@@ -91,7 +91,7 @@ pub fn cache_dir() -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 
-/// libtest names the thread after the test.
-fn test_name() -> String {
+/// The name of the running test: libtest gives it to the thread.
+pub fn test_name() -> String {
     std::thread::current().name().unwrap_or("unnamed").replace("::", ".")
 }

@@ -17,7 +17,7 @@ use postgres::{Client, NoTls, SimpleQueryMessage};
 use rustix::process::Signal;
 
 use super::process::{Farewell, Log, Process, Scratch};
-use super::{PATIENCE, cache_dir, free_port, log_path, unique_name, within};
+use super::{PATIENCE, cache_dir, free_port, log_path, test_name, unique_name, within};
 
 /// Which server. `Version::wanted()` follows `OUTBOXD_TEST_PG`, so that a whole suite runs on one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Options {
 
     /// Starts the server and waits until it answers.
     pub fn start(self) -> Arc<Postgres> {
-        Arc::new(Postgres::start_new(self, Use::Private, log_path("postgres")))
+        Arc::new(Postgres::start_new(self, Use::Private, log_path(&test_name(), "postgres")))
     }
 }
 
@@ -140,7 +140,7 @@ impl Postgres {
     /// The server that cheap tests of this process share.
     pub fn shared() -> Arc<Postgres> {
         static SHARED: OnceLock<Arc<Postgres>> = OnceLock::new();
-        let start = || Arc::new(Postgres::start_new(Postgres::options(), Use::Shared, log_path("shared-postgres")));
+        let start = || Arc::new(Postgres::start_new(Postgres::options(), Use::Shared, log_path("shared", "postgres")));
         SHARED.get_or_init(start).clone()
     }
 
@@ -276,7 +276,8 @@ impl Postgres {
 
     fn start_new(options: Options, used: Use, log: PathBuf) -> Postgres {
         let version = options.version;
-        let bin = version.bin().unwrap_or_else(|| panic!("PostgreSQL {version:?} is missing: run scripts/setup matrix"));
+        let bin =
+            version.bin().unwrap_or_else(|| panic!("PostgreSQL {version:?} is missing: run scripts/setup matrix"));
         let scratch = Scratch::new();
         let data = scratch.path().join("data");
         run(Command::new("cp").arg("-a").arg(template(&bin)).arg(&data));

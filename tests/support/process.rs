@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
@@ -180,7 +180,7 @@ fn send(pid: u32, signal: Signal) {
 
 /// A shell that reads what must end and be removed, and does it once its input ends, which is when this process does.
 /// Servers in statics rely on it: Rust never drops those.
-struct Watchdog(Mutex<ChildStdin>);
+struct Watchdog(Mutex<Child>);
 
 static WATCHDOG: LazyLock<Watchdog> = LazyLock::new(|| {
     const SCRIPT: &str = r#"
@@ -202,12 +202,12 @@ static WATCHDOG: LazyLock<Watchdog> = LazyLock::new(|| {
         done"#;
     let mut shell = Command::new("bash");
     shell.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let mut child = shell.spawn().expect("bash starts");
-    Watchdog(Mutex::new(child.stdin.take().expect("stdin was piped")))
+    Watchdog(Mutex::new(shell.spawn().expect("bash starts")))
 });
 
 impl Watchdog {
     fn tell(&self, verb: &str, name: &str) {
-        writeln!(self.0.lock().unwrap(), "{verb} {name}").expect("the watchdog listens");
+        let mut shell = self.0.lock().unwrap();
+        writeln!(shell.stdin.as_mut().expect("stdin is piped"), "{verb} {name}").expect("the watchdog listens");
     }
 }

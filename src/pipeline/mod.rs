@@ -394,7 +394,8 @@ impl Desk<'_> {
     fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> Result<Flow> {
         let record = self.router.route(row).map_err(Error::from)?;
         let bytes = record.weight();
-        let rejected = |reason, message| Error::from(Rejected { position: row.position, event: row.id(), reason, message });
+        let rejected =
+            |reason, message| Error::from(Rejected { position: row.position, event: row.id(), reason, message });
         if bytes > self.limits.event {
             let message = format!("it takes {bytes} bytes, more than limits.event = {}", self.limits.event);
             return Err(rejected("too_large", message));

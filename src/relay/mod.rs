@@ -282,7 +282,11 @@ impl Relay {
 
     fn renew_producer(&mut self, now: Instant) {
         if let Some(trouble) = self.pipeline.trouble() {
-            tracing::warn!(topic = trouble.topic, error = trouble.message, "a delivery failed: starting a new producer");
+            tracing::warn!(
+                topic = trouble.topic,
+                error = trouble.message,
+                "a delivery failed: starting a new producer"
+            );
         }
         self.metrics.reconnected(Side::Kafka);
         match self.sink.renew(self.pipeline.ledger().generation()) {

@@ -75,8 +75,10 @@ pub(super) fn usable(slot: Option<Slot>, name: &str, database: &str) -> Result<S
     };
     if slot.kind != SlotKind::Logical || slot.plugin.as_deref() != Some("pgoutput") {
         let plugin = slot.plugin.as_deref().unwrap_or("none, it is physical");
-        return Err(Error::definite(format!("replication slot \"{name}\" has the output plugin {plugin}, not pgoutput"))
-            .hint("set postgres.slot to another name and run outboxd init"));
+        return Err(Error::definite(format!(
+            "replication slot \"{name}\" has the output plugin {plugin}, not pgoutput"
+        ))
+        .hint("set postgres.slot to another name and run outboxd init"));
     }
     if slot.database.as_deref().is_some_and(|of| of != database) {
         let of = slot.database.unwrap_or_default();

@@ -9,8 +9,8 @@ use toml::de::DeValue;
 use super::document::{Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
-    Columns, Config, CreateTopics, Error, Http, Kafka, Limits, Outbox, OutboxSource, Pattern, Piece, Postgres, Route,
-    Secret, connection, properties, value,
+    Columns, Config, Connection, CreateTopics, Error, Http, Kafka, Limits, Outbox, OutboxSource, Pattern, Piece,
+    Postgres, Route, Secret, connection, properties, value,
 };
 
 /// The file that is read when none is named.
@@ -61,6 +61,15 @@ impl Config {
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");
         Ok(Config { postgres, outbox, kafka, routes, http, limits })
+    }
+}
+
+impl Connection {
+    /// Reads a connection that was typed outside the configuration, as an administrator's; errors call it `name`.
+    pub fn load(text: &str, name: &str, env: impl Iterator<Item = (String, String)>) -> Result<Connection, Error> {
+        let mut connection = connection::parse(text).map_err(|fault| Error::new(Place::Variable(name), fault))?;
+        connection.password = connection.password.or(pgpassword(&env.collect::<Vec<_>>()));
+        Ok(connection)
     }
 }
 

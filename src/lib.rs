@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod config;
+pub mod demo;
 pub mod error;
 pub mod init;
 pub mod ledger;

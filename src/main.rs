@@ -24,16 +24,17 @@ async fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Init(args) => cli::init(&config()?, args).await,
         Command::Run => Ok(relay::run(config()?, cli::signals::shutdown()?).await.map(|()| ExitCode::SUCCESS)?),
-        Command::Check(_) | Command::Demo => absent(cli::signals::shutdown()?).await,
+        Command::Check(_) => absent(cli::signals::shutdown()?).await,
         Command::Status(args) => cli::status::run(&config()?, args).await,
         Command::Health(args) => cli::http::health(config()?.http.listen, args).await,
         Command::Config => cli::print(&config::reference()),
+        Command::Demo(args) => cli::demo(args, cli::signals::shutdown()?).await,
         Command::Completions { shell } => cli::completions(shell),
         Command::Man { dir } => cli::man(dir.as_deref()),
     }
 }
 
-/// Stands where the calls into `check`, `relay` and `demo` go.
+/// Stands where the call into `check` goes.
 async fn absent(_shutdown: impl Future<Output = ()>) -> Outcome {
     Err(Error::definite("this command's room is not in this tree").into())
 }

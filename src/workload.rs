@@ -86,8 +86,7 @@ impl Workload {
     pub fn transaction(&mut self) -> Transaction {
         let count = self.rng.u32(self.shape.events.clone());
         let events: Vec<Event> = (0..count).map(|_| self.event()).collect();
-        let ending =
-            if self.rng.u8(0..100) < self.shape.rollback_percent { Ending::Rollback } else { Ending::Commit };
+        let ending = if self.rng.u8(0..100) < self.shape.rollback_percent { Ending::Rollback } else { Ending::Commit };
         if ending == Ending::Rollback {
             events.iter().for_each(|event| self.versions[event.order as usize] -= 1);
         }

@@ -9,14 +9,16 @@ pub mod view;
 
 use std::fs;
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use outboxd::config::{self, Config, Connection};
 use outboxd::error::Error;
-use outboxd::init;
+use outboxd::{demo, init};
 
 use crate::log::{Filter, Format};
 
@@ -58,7 +60,7 @@ pub enum Command {
     /// Print the reference configuration: every field with default and meaning
     Config,
     /// Show the whole thing at work with a throw-away PostgreSQL and an embedded broker
-    Demo,
+    Demo(Demo),
     /// Print a shell's completion script
     Completions {
         /// The shell
@@ -111,6 +113,17 @@ pub struct Health {
     /// Ask whether events can flow, not only whether the process works
     #[arg(long)]
     pub ready: bool,
+}
+
+/// `outboxd demo`
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Events written per second
+    #[arg(long, value_name = "EVENTS", default_value = "200")]
+    pub rate: NonZeroU32,
+    /// End after this long, such as 10s; without it, Ctrl-C ends the demo
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub duration: Option<Duration>,
 }
 
 /// Why a command did not do what was asked.
@@ -173,6 +186,12 @@ pub async fn init(config: &Config, args: Init) -> Outcome {
         return print(&String::from_utf8_lossy(&script));
     }
     init::run(config, &admin, init::Mode::Apply, &mut io::stdout()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `outboxd demo`
+pub async fn demo(args: Demo, shutdown: impl Future<Output = ()>) -> Outcome {
+    demo::run(demo::Options { rate: args.rate, duration: args.duration }, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,6 +4,8 @@
 //! pipeline, and does what the pipeline asks for. It decides nothing about events.
 
 mod board;
+mod condition;
+mod errands;
 mod identity;
 mod link;
 mod probe;
@@ -14,37 +16,29 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::admin;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Side, TopicMetrics};
-use crate::pipeline::{Action, Ask, Flow, Pipeline, Purge, Settings, Why};
-use crate::sink::kafka::{Finding, Kafka, Report, Reports, Scope, TopicId};
+use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Purge, Settings, Why};
+use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
 use crate::source::System;
-use crate::source::catalog::{Catalog, Holder};
+use crate::source::catalog::Catalog;
 use crate::source::outbox::unix_ms;
 use crate::source::wire::{Frame, Reply, StandbyStatus};
-use crate::status::{Reason, Role, SlotFacts, State};
 use board::{Board, system_time};
+use errands::{Done, Due};
 use link::{Event, Link, Live};
-use probe::{Errand, Probe};
 use session::{Closed, Opened, Wanted};
 
 /// How often time is told to the pipeline and the status is shown.
 const TICK: Duration = Duration::from_millis(50);
 /// How often a standby looks whether the slot is free.
 const STANDBY_LOOK: Duration = Duration::from_millis(500);
-/// How often the cluster is asked about topics that events wait for, and about all topics.
-const TOPICS_WAITING: Duration = Duration::from_secs(1);
-const TOPICS_ALL: Duration = Duration::from_secs(60);
-/// How often the position is written while events are settled.
-const SAVE_EVERY: Duration = Duration::from_secs(10);
-/// Records in flight and no report for this long: the broker does not answer.
-const SILENCE: Duration = Duration::from_secs(3);
 /// How long the polite end of a session may take.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -57,15 +51,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         tracing::info!(%address, "health and metrics");
     }
     let (board, status) = Board::new(&config.postgres.slot);
-    let (http_ends, http_end) = oneshot::channel::<()>();
     let mut relay = Relay::new(&config, metrics.clone(), board)?;
-    let http = admin::serve(listener, status, metrics, async {
-        http_end.await.unwrap_or_default();
-    });
+    // It answers until the relay's tasks end with the relay.
+    let http = admin::serve(listener, status, metrics, std::future::pending());
     relay.tasks.spawn(async { Done::Http(http.await) });
-    let result = relay.run(shutdown).await;
-    drop(http_ends);
-    result
+    relay.run(shutdown).await
 }
 
 struct Relay {
@@ -90,24 +80,8 @@ struct Relay {
     due: Due,
     errand_out: bool,
     question_out: bool,
-    saved: (Instant, crate::lsn::Lsn),
-    odd: crate::pipeline::Oddities,
-}
-
-/// When the regular things are due.
-struct Due {
-    probe: Instant,
-    topics_waiting: Instant,
-    topics_all: Instant,
-    show: Instant,
-}
-
-/// What a task ended with.
-enum Done {
-    Probe(Instant, Result<Probe>),
-    Topics(Vec<(String, Finding)>),
-    Retired,
-    Http(Result<()>),
+    saved: (Instant, Lsn),
+    odd: Oddities,
 }
 
 impl Relay {
@@ -137,11 +111,11 @@ impl Relay {
             closed: None,
             failure: None,
             last_report: now,
-            due: Due { probe: now, topics_waiting: now, topics_all: now + TOPICS_ALL, show: now },
+            due: Due::from(now),
             errand_out: false,
             question_out: false,
-            saved: (now, crate::lsn::Lsn::ZERO),
-            odd: crate::pipeline::Oddities::default(),
+            saved: (now, Lsn::ZERO),
+            odd: Oddities::default(),
         })
     }
 
@@ -208,6 +182,9 @@ impl Relay {
             match live.stream.frame() {
                 Ok(Some(frame)) => {
                     wal_end = wal_end.max(seen_end(&frame));
+                    if let Frame::Notice { code, message } = frame {
+                        tracing::warn!(code, "PostgreSQL says: {message}");
+                    }
                     match self.pipeline.frame(frame, now, &mut self.sink) {
                         Ok(Flow::Taken) => live.stream.consume(),
                         Ok(Flow::Held) => {
@@ -346,18 +323,13 @@ impl Relay {
     fn not_opened(&mut self, closed: Closed) {
         let pause = match &closed {
             Closed::Held(_) => STANDBY_LOOK,
-            Closed::Failed(error) if error.is_definite() && !(self.streamed && is_waited_for(error)) => {
-                let Closed::Failed(error) = closed else { unreachable!("it was matched as failed") };
-                self.link = Link::Down { until: Instant::now() + self.wanted.limits.shutdown };
-                return self.fail(error);
-            }
-            Closed::Failed(error) => {
+            Closed::Unreached(error) | Closed::Failed(error) => {
                 tracing::warn!(error = error.chain(), "no replication session");
                 self.backoff()
             }
         };
-        self.closed = Some(closed);
         self.link = Link::Down { until: Instant::now() + pause };
+        self.close(closed);
     }
 
     /// The stream broke. What is in flight stays with the producer.
@@ -370,11 +342,16 @@ impl Relay {
         self.pipeline.session_lost();
         let pause = self.backoff();
         self.link = Link::Down { until: Instant::now() + pause };
-        if error.is_definite() && !is_waited_for(&error) {
-            return self.fail(error);
-        }
         tracing::warn!(error = error.chain(), "the replication stream broke");
-        self.closed = Some(Closed::Failed(error));
+        self.close(Closed::Failed(error));
+    }
+
+    /// Keeps why there is no stream, or ends with it.
+    fn close(&mut self, closed: Closed) {
+        match closed {
+            Closed::Unreached(error) | Closed::Failed(error) if closed.is_final(self.streamed) => self.fail(error),
+            Closed::Held(_) | Closed::Unreached(_) | Closed::Failed(_) => self.closed = Some(closed),
+        }
     }
 
     /// Something is wrong for good: what is in flight is settled, then the process ends with this error.
@@ -393,114 +370,6 @@ impl Relay {
         longest.min(self.wanted.limits.backoff).mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    fn done(&mut self, done: std::result::Result<Done, tokio::task::JoinError>) {
-        let done = match done {
-            Ok(done) => done,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => return,
-        };
-        match done {
-            Done::Retired => {}
-            Done::Topics(findings) => {
-                self.question_out = false;
-                self.sink.learn(findings);
-            }
-            Done::Http(Ok(())) => {}
-            Done::Http(Err(error)) => self.fail(error),
-            Done::Probe(asked, result) => {
-                self.errand_out = false;
-                self.probed(asked, result);
-            }
-        }
-    }
-
-    fn probed(&mut self, asked: Instant, result: Result<Probe>) {
-        let now = Instant::now();
-        match result {
-            Ok(probe) => {
-                if let Some(proof) = probe.proof {
-                    self.pipeline.proved(proof);
-                }
-                if let Some(saved) = probe.saved {
-                    self.saved = (now, saved);
-                }
-                let facts = SlotFacts {
-                    at: SystemTime::now(),
-                    retained_bytes: probe.slot.retained_bytes,
-                    safe_bytes: probe.slot.safe_wal_size,
-                    wal_status: probe.slot.wal_status.unwrap_or_default(),
-                };
-                self.board.slot_facts(facts, probe.server.wal_lsn);
-            }
-            Err(error) if error.is_definite() && !is_waited_for(&error) => self.fail(error),
-            Err(error) => {
-                let stopping = matches!(error.sqlstate(), Some("57P01" | "57P03"));
-                // A server that is starting up says the same, but then it has no stream for us.
-                if stopping && matches!(&self.link, Link::Up(live) if live.since < asked) {
-                    tracing::info!(error = error.chain(), "PostgreSQL is shutting down");
-                    self.pipeline.server_stopping(now);
-                } else {
-                    tracing::debug!(error = error.chain(), "the database could not be asked");
-                }
-            }
-        }
-    }
-
-    /// The regular things: questions about topics, probes, the status.
-    fn keep_up(&mut self, now: Instant) {
-        if now < self.due.show {
-            return;
-        }
-        self.due.show = now + TICK;
-        let scope = if now >= self.due.topics_all { Scope::All } else { Scope::Waiting };
-        if !self.question_out
-            && now >= self.due.topics_waiting
-            && let Some(question) = self.sink.question(scope)
-        {
-            self.question_out = true;
-            self.due.topics_waiting = now + TOPICS_WAITING;
-            self.due.topics_all = now + TOPICS_ALL;
-            self.tasks.spawn_blocking(move || Done::Topics(question.ask()));
-        }
-        if !self.errand_out && now >= self.due.probe && self.streamed {
-            self.send_probe(now);
-        }
-        self.count_oddities();
-        self.show(now);
-    }
-
-    fn send_probe(&mut self, now: Instant) {
-        self.errand_out = true;
-        // Often enough to renew the lease while frames wait unread.
-        self.due.probe = now + self.wanted.limits.probe.min(self.wanted.postgres.sender_timeout / 6);
-        let backend_pid = match &self.link {
-            Link::Up(live) => Some(live.backend_pid),
-            Link::Down { .. } | Link::Opening(_) | Link::Leaving(..) => None,
-        };
-        let (saved_at, saved) = self.saved;
-        let confirmed = self.pipeline.confirmed();
-        let due = self.board.status.published > 0 && confirmed > saved && now >= saved_at + SAVE_EVERY;
-        let save = self.system.filter(|_| due && backend_pid.is_some()).map(|system| (system, confirmed));
-        let wanted = self.wanted.clone();
-        self.tasks.spawn(async move { Done::Probe(now, probe::probe(wanted, Errand { backend_pid, save }).await) });
-    }
-
-    fn count_oddities(&mut self) {
-        let odd = self.pipeline.oddities();
-        if odd.not_transactional > 0 && self.odd.not_transactional == 0 {
-            tracing::warn!(
-                "a logical message with an outbox prefix was not transactional: such messages are never published"
-            );
-        }
-        for _ in self.odd.stray_aborts..odd.stray_aborts {
-            self.metrics.stray_stream_abort();
-        }
-        for _ in self.odd.not_transactional..odd.not_transactional {
-            self.metrics.ignored_message();
-        }
-        self.odd = odd;
-    }
-
     fn show(&mut self, now: Instant) {
         let (state, role, reasons) = self.condition(now);
         let ledger = self.pipeline.ledger();
@@ -516,58 +385,6 @@ impl Relay {
         }
         self.board.state(state, role, reasons);
         self.board.show();
-    }
-
-    /// What the relay is doing, and why events cannot flow, if they cannot.
-    fn condition(&self, now: Instant) -> (State, Role, Vec<Reason>) {
-        if self.pipeline.is_stopping() {
-            return (State::Stopping, Role::Leader, Vec::new());
-        }
-        match (&self.link, &self.closed) {
-            (Link::Up(_), _) => {}
-            (_, Some(Closed::Held(holder))) if self.last_backend_pid != Some(holder.pid) => {
-                return (State::Standby, Role::Standby, Vec::new());
-            }
-            (_, closed) => return (State::Connecting, Role::Leader, vec![unconnected(closed.as_ref())]),
-        }
-        let mut reasons = self.sink.reasons();
-        reasons.extend(self.kafka_trouble(now));
-        let state = if self.pipeline.is_fencing(now) {
-            State::Fencing
-        } else if self.pipeline.is_recovering() {
-            State::Recovering
-        } else if reasons.is_empty() {
-            State::Streaming
-        } else {
-            State::Waiting
-        };
-        (state, Role::Leader, reasons)
-    }
-
-    fn kafka_trouble(&self, now: Instant) -> Option<Reason> {
-        let silent = now.saturating_duration_since(self.last_report);
-        let complaint = self.reports.complaint();
-        let words = complaint.as_ref().map_or_else(String::new, |complaint| format!(": {}", complaint.text));
-        let reason = |code: &str, message: String, hint: &str| {
-            Some(Reason { code: code.to_owned(), message, hint: Some(hint.to_owned()) })
-        };
-        if let Some(failure) = self.pipeline.trouble() {
-            let message = format!("delivery to topic \"{}\" failed: {}", failure.topic, failure.message);
-            return reason("delivery_failed", message, "outboxd check shows what the topic allows");
-        }
-        if complaint.as_ref().is_some_and(|complaint| complaint.login) {
-            let hint = "see the sasl and ssl settings in kafka.properties";
-            return reason("kafka_login", format!("Kafka refuses the login{words}"), hint);
-        }
-        if self.pipeline.ledger().inflight() > 0 && silent >= SILENCE {
-            let message = format!("no broker has answered for {} s{words}", silent.as_secs());
-            return reason("kafka_silent", message, "see whether the brokers of the topics' partitions run");
-        }
-        if complaint.is_some() && self.reports.brokers_up() == Some(0) {
-            let hint = "see whether kafka.brokers names running brokers: outboxd check";
-            return reason("kafka_unreachable", format!("no broker can be reached{words}"), hint);
-        }
-        None
     }
 
     fn topic(&mut self, id: TopicId) -> &TopicMetrics {
@@ -616,28 +433,9 @@ enum Broken {
     Pipeline,
 }
 
-/// Failures of the set-up that a running relay waits for, because somebody may be mending them: a changed password, a
-/// right taken away, a host that pg_hba does not admit. A missing slot or publication is not among them.
-fn is_waited_for(error: &Error) -> bool {
-    matches!(error.sqlstate(), Some("28P01" | "28000" | "42501" | "3D000"))
-}
-
-fn seen_end(frame: &Frame<'_>) -> crate::lsn::Lsn {
+fn seen_end(frame: &Frame<'_>) -> Lsn {
     match frame {
         Frame::Data { wal_end, .. } | Frame::Keepalive { wal_end, .. } => *wal_end,
-        Frame::Notice { .. } => crate::lsn::Lsn::ZERO,
+        Frame::Notice { .. } => Lsn::ZERO,
     }
-}
-
-fn unconnected(closed: Option<&Closed>) -> Reason {
-    let (message, hint) = match closed {
-        None => ("no session with PostgreSQL yet".to_owned(), None),
-        Some(Closed::Held(holder)) => (held_by(holder), None),
-        Some(Closed::Failed(error)) => (error.chain(), error.hint_text().map(str::to_owned)),
-    };
-    Reason { code: "postgres_unreachable".into(), message, hint }
-}
-
-fn held_by(holder: &Holder) -> String {
-    format!("the slot is held by {holder}")
 }

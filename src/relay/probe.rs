@@ -6,7 +6,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use super::session::{Wanted, check_publication, usable};
+use super::session::{Closed, Wanted, check_publication, usable};
 use crate::error::Result;
 use crate::lsn::Lsn;
 use crate::source::System;
@@ -30,9 +30,9 @@ pub(super) struct Errand {
     pub(super) save: Option<(System, Lsn)>,
 }
 
-pub(super) async fn probe(wanted: Wanted, errand: Errand) -> Result<Probe> {
+pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result<Probe, Closed> {
     let (postgres, limits) = (&wanted.postgres, &wanted.limits);
-    let catalog = Catalog::connect(&postgres.connection, limits.sql).await?;
+    let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
     let proof = match errand.backend_pid {
         Some(pid) => proof(&catalog, pid).await?,
         None => None,

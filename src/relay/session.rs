@@ -24,8 +24,30 @@ pub(super) struct Opened {
 pub(super) enum Closed {
     /// Another session holds the slot.
     Held(Holder),
-    /// Something failed.
+    /// The server could not be reached or did not let us in.
+    Unreached(Error),
+    /// The server let us in, and something failed there.
     Failed(Error),
+}
+
+impl Closed {
+    /// True when only a person can help, and a process that runs need not wait for one: a server that turns us away may
+    /// have its password, its certificate or its rights mended, a slot or publication that is gone stays gone.
+    pub(super) fn is_final(&self, has_streamed: bool) -> bool {
+        match self {
+            Closed::Held(_) => false,
+            Closed::Unreached(error) => error.is_definite() && !has_streamed,
+            Closed::Failed(error) => error.is_definite() && !(has_streamed && error.sqlstate() == Some("42501")),
+        }
+    }
+
+    /// The error behind it, if there is one.
+    pub(super) fn error(&self) -> Option<&Error> {
+        match self {
+            Closed::Held(_) => None,
+            Closed::Unreached(error) | Closed::Failed(error) => Some(error),
+        }
+    }
 }
 
 impl From<Error> for Closed {
@@ -45,7 +67,7 @@ pub(super) struct Wanted {
 
 pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Result<Opened, Closed> {
     let Wanted { postgres, outboxes, limits, leader } = &wanted;
-    let catalog = Catalog::connect(&postgres.connection, limits.sql).await?;
+    let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
     let slot = catalog.slot(&postgres.slot).await?;
     let slot = usable(slot, &postgres.slot, &postgres.connection.dbname)?;
     if let Some(holder) = slot.holder {
@@ -56,7 +78,7 @@ pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Res
     let wal_end = catalog.server().await?.wal_lsn;
     let confirmed = slot.confirmed.unwrap_or(Lsn::ZERO);
 
-    let session = Session::connect(&postgres.connection, postgres.sender_timeout).await?;
+    let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.map_err(Closed::Unreached)?;
     let (system, backend_pid, host) = (session.system(), session.backend_pid(), format!("{:?}", session.host()));
     let asked_at = Instant::now();
     let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding };

@@ -69,7 +69,7 @@ impl Kafka {
         let batch_bytes = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(BATCH_BYTES);
         let reports = Arc::new(Reports::default());
         let producer = producer(&config, batch_bytes, &reports, &metrics, 0)?;
-        let admin = client_config(kafka).create().map_err(misconfigured)?;
+        let admin = admin_config(kafka).create().map_err(misconfigured)?;
         Ok(Kafka {
             config,
             create_topics: kafka.create_topics.clone(),
@@ -217,6 +217,15 @@ fn producer_config(kafka: &config::Kafka, limits: &config::Limits) -> ClientConf
         // The pipeline accounts for memory; these two only must not be in its way.
         .set("queue.buffering.max.messages", (limits.window + 1).min(10_000_000).to_string())
         .set("queue.buffering.max.kbytes", "2147483647");
+    config
+}
+
+/// For questions about topics, each of which waits as long as its socket does.
+fn admin_config(kafka: &config::Kafka) -> ClientConfig {
+    let mut config = client_config(kafka);
+    if config.get("socket.timeout.ms").is_none() {
+        config.set("socket.timeout.ms", topics::ANSWER_WITHIN.as_millis().to_string());
+    }
     config
 }
 

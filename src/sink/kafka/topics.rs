@@ -17,8 +17,8 @@ use crate::record::Record;
 use crate::sink::Problem;
 use crate::status::Reason;
 
-/// How long one question to the cluster may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long one question to the cluster may take, unless the user has set `socket.timeout.ms`.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Kafka's own framing around one record in a batch, at the most: batch header, lengths, offsets.
 const FRAMING_BYTES: usize = 100;
 
@@ -228,7 +228,7 @@ fn create_topic(admin: &AdminClient<DefaultClientContext>, name: &str, create: &
 
 /// Fills in what the topic's configuration says; what we may not read stays unknown.
 fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut Accepts) {
-    let options = AdminOptions::new().request_timeout(Some(ANSWER_WITHIN));
+    let options = AdminOptions::new();
     let topic = ResourceSpecifier::Topic(name);
     let asked = admin.describe_configs([&topic], &options);
     let answer = Handle::current().block_on(asked).map(|answers| answers.into_iter().next());

@@ -29,6 +29,13 @@ impl Default for Filter {
     }
 }
 
+impl Filter {
+    /// For commands that show by themselves what goes on.
+    pub fn quiet() -> Filter {
+        Filter("error".into())
+    }
+}
+
 impl FromStr for Filter {
     type Err = String;
 

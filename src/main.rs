@@ -13,7 +13,8 @@ use outboxd::relay;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::init(cli.log.clone().unwrap_or_default(), cli.log_format);
+    let filter = if matches!(cli.command, Command::Demo(_)) { log::Filter::quiet() } else { log::Filter::default() };
+    log::init(cli.log.clone().unwrap_or(filter), cli.log_format);
     dispatch(cli).unwrap_or_else(Failure::report)
 }
 

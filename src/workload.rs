@@ -104,13 +104,19 @@ impl Workload {
         };
         let length = self.rng.usize(self.shape.payload_bytes.clone());
         let missing = length.saturating_sub(event.payload().len());
-        event.note = WORDS.chars().cycle().skip(self.rng.usize(0..WORDS.len())).take(missing).collect();
+        let sentence = self.rng.usize(0..NOTES.len());
+        event.note = NOTES.iter().cycle().skip(sentence).flat_map(|note| note.chars()).take(missing).collect();
         event
     }
 }
 
 /// What notes are made of; nothing that JSON or SQL would have to escape.
-const WORDS: &str = "please ring twice and leave it with the neighbour if nobody answers the door ";
+const NOTES: [&str; 4] = [
+    "please ring twice; ",
+    "leave it with the neighbour if nobody answers; ",
+    "mind the dog, she only wants to play; ",
+    "second floor, the door on the left; ",
+];
 
 impl Event {
     /// What happened: an order is placed, and then changes.
@@ -125,7 +131,9 @@ impl Event {
     /// The payload, a JSON object.
     pub fn payload(&self) -> String {
         let Event { order, version, total_cents, note } = self;
-        format!(r#"{{"order": {order}, "version": {version}, "total_cents": {total_cents}, "note": "{note}"}}"#)
+        format!(
+            r#"{{"order": {order}, "version": {version}, "total_cents": {total_cents}, "delivery_note": "{note}"}}"#
+        )
     }
 }
 
@@ -216,7 +224,7 @@ mod tests {
             "BEGIN;
 INSERT INTO public.orders VALUES (3, 1, 250)
     ON CONFLICT (id) DO UPDATE SET version = excluded.version, total_cents = excluded.total_cents;
-SELECT outbox.emit('order', '3', 'order.placed', '{\"order\": 3, \"version\": 1, \"total_cents\": 250, \"note\": \"ring\"}');
+SELECT outbox.emit('order', '3', 'order.placed', '{\"order\": 3, \"version\": 1, \"total_cents\": 250, \"delivery_note\": \"ring\"}');
 ROLLBACK;
 "
         );

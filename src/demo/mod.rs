@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use self::broker::Broker;
 use self::sandbox::Sandbox;
 use self::screen::Screen;
-use self::server::{SQL_LIMIT, Server, free_port};
+use self::server::{SQL_LIMIT, Server};
 use self::shop::Shop;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -79,11 +79,14 @@ async fn show<E: Future<Output = ()>>(
     mut end: Pin<&mut E>,
 ) -> Result<String> {
     screen.say("a throw-away PostgreSQL is being made …").unwrap_or_default();
+    let (door, listen) = http_door()?;
     let stage = tokio::select! {
-        stage = Stage::set(sandbox) => stage?,
+        stage = Stage::set(sandbox, listen) => stage?,
         () = &mut end => return Ok("ended before the first event".into()),
     };
     screen.say(&stage.programme()).unwrap_or_default();
+    // Kept shut for others until the relay opens it.
+    drop(door);
     stage.play(options, screen, end).await
 }
 
@@ -96,9 +99,9 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(sandbox: &Sandbox) -> Result<Stage> {
+    async fn set(sandbox: &Sandbox, listen: SocketAddr) -> Result<Stage> {
         let broker = Broker::start(&format!("outbox.event.{}", workload::AGGREGATE_TYPE))?;
-        let mut config = configuration(&broker.address(), http_address()?);
+        let mut config = configuration(&broker.address(), listen);
         let template = config.postgres.connection.clone();
         let server = Server::start(sandbox, &template).await?;
         config.postgres.connection = server.relay(&template);
@@ -209,12 +212,11 @@ fn configuration(brokers: &str, listen: SocketAddr) -> Config {
 }
 
 /// The usual address of the metrics, or a free one where that is taken.
-fn http_address() -> Result<SocketAddr> {
-    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP_PORT));
-    match TcpListener::bind(usual) {
-        Ok(_) => Ok(usual),
-        Err(_) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?))),
-    }
+fn http_door() -> Result<(TcpListener, SocketAddr)> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, HTTP_PORT))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .and_then(|door| door.local_addr().map(|address| (door, address)))
+        .map_err(|error| Error::definite("cannot listen on 127.0.0.1").because(error))
 }
 
 #[cfg(test)]

@@ -16,15 +16,16 @@ use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 
-/// The server is stopped the hard way: its data is worth nothing, and nobody connected may hold it back.
-/// A postmaster that has just started hears no signal yet, so it is told until its pid file is gone.
+/// A postmaster that has just started hears no signal yet, so it is told until its pid file is gone. After three
+/// seconds it is stopped the hard way: whoever is still connected must not hold it back.
 const CLEAN_UP: &str = r#"
 trap '' HUP INT TERM
 directory=$(mktemp -d "${TMPDIR:-/tmp}/outboxd-demo.XXXXXX") || exit 1
 echo "$directory"
 cat >/dev/null
-while postmaster=$(head -n 1 "$directory/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$postmaster" 2>/dev/null
-do sleep 0.1; done
+signal=INT tries=0
+while postmaster=$(head -n 1 "$directory/data/postmaster.pid" 2>/dev/null) && kill -s $signal "$postmaster" 2>/dev/null
+do sleep 0.1; tries=$((tries + 1)); [ $tries -lt 30 ] || signal=QUIT; done
 until rm -rf "$directory" 2>/dev/null; do sleep 0.1; done
 "#;
 

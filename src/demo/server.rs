@@ -48,8 +48,8 @@ impl Server {
             ))
             .hint("sudo apt-get install postgresql")
         })?;
-        let port = free_port()?;
         initialise(sandbox, &binaries).await?;
+        let port = free_port()?;
         let mut postmaster = launch(sandbox, &binaries, port)?;
         let host = Host::Unix(sandbox.directory().to_owned(), port);
         let first = Connection { dbname: "postgres".into(), ..administrator(template, &host) };
@@ -93,7 +93,7 @@ fn find(path: &OsStr, versions: &Path) -> Option<PathBuf> {
 }
 
 /// A port that nobody listens on now.
-pub(super) fn free_port() -> Result<u16> {
+fn free_port() -> Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
@@ -147,7 +147,9 @@ async fn first_session(connection: &Connection, postmaster: &mut Child, sandbox:
         }
         if matches!(postmaster.try_wait(), Ok(Some(_))) {
             let said = fs::read_to_string(log(sandbox)).unwrap_or_default();
-            return Err(Error::definite("PostgreSQL ended as soon as it was started").because(said.trim()));
+            return Err(Error::definite("PostgreSQL ended as soon as it was started")
+                .because(said.trim())
+                .hint("if it is about its directory, set TMPDIR to another one, such as /tmp"));
         }
     }
 }

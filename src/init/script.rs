@@ -35,7 +35,7 @@ pub(super) struct Script {
     pub(super) setup: Vec<Step>,
     /// After its commit: a slot cannot be made in a transaction that has written.
     pub(super) slot: Step,
-    /// What the person reads at the end, as SQL comments.
+    /// What the person reads at the end.
     pub(super) afterwards: String,
 }
 
@@ -83,14 +83,15 @@ impl Script {
 }
 
 impl Step {
-    /// Adds what the administrator lacks, when it is a right that is missing.
+    /// Adds what the administrator can do: about a right that is missing, about somebody in the way.
     pub(super) fn explain(&self, error: Error) -> Error {
-        let missing_right = error.sqlstate() == Some("42501");
-        let asks_already = error.hint_text().is_some_and(|hint| hint.starts_with("as a superuser"));
-        if !missing_right || asks_already {
-            return error;
+        match error.sqlstate() {
+            Some("42501") => error.hint(format!("this step needs {}", self.needs)),
+            Some("55P03") => {
+                error.hint("another session holds a lock on it: if that is another init, wait for its end")
+            }
+            _ => error,
         }
-        error.hint(format!("this step needs {}", self.needs))
     }
 }
 
@@ -115,7 +116,7 @@ const BEGIN: Purpose = Purpose {
 const MIGRATE: Purpose = Purpose {
     title: "A migration; skipped where it was applied.",
     what: "cannot apply the migrations",
-    needs: "CREATE on the database and on schema public (GRANT CREATE ON SCHEMA public TO …)",
+    needs: "CREATE on the database and on schema public (GRANT CREATE ON SCHEMA public TO ...)",
 };
 const ROLE: Purpose = Purpose {
     title: "The relay's role, with the least it needs.",
@@ -189,10 +190,10 @@ fn milliseconds(duration: Duration) -> String {
 fn afterwards(role: &str) -> String {
     let role = quote_identifier(role);
     format!(
-        "-- Rows committed before the slot was created are not sent: the relay starts here.\n\
-         -- Next: give the relay's role a password if it is new, in psql: \\password {role}\n\
-         --       let the application write: GRANT INSERT, SELECT ON public.outbox TO …\n\
-         --       prove the set-up: outboxd check\n"
+        "Rows committed before the slot was created are not sent: the relay starts here.\n\
+         Next: give the relay's role a password if it is new, in psql: \\password {role}\n      \
+         let the application write: GRANT INSERT, SELECT ON public.outbox TO ...\n      \
+         prove the set-up: outboxd check"
     )
 }
 

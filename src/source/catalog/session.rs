@@ -102,15 +102,9 @@ async fn settle(catalog: &mut Catalog, attrs: SessionAttrs, what: &str) -> Resul
 /// just closes is a line in the server's log.
 async fn drive(mut driver: Driver<Socket, AsDialedStream>, ended: watch::Sender<Option<Said>>) {
     tokio::select! {
-        end = carry(&mut driver) => if let Some(mut said) = end {
-            if said.is_from_driver() {
-                // A query written into a session that the server has ended breaks the pipe before the server's last
-                // words were read. They are there still, for that query or for us.
-                let words = timeout(GOODBYE, carry(&mut driver)).await.ok().flatten();
-                said = words.filter(|words| !words.is_from_driver()).unwrap_or(said);
-            }
-            ended.send_replace(Some(said));
-        },
+        end = carry(&mut driver) => {
+            ended.send_replace(end);
+        }
         () = ended.closed() => {
             timeout(GOODBYE, carry(&mut driver)).await.ok();
         }
@@ -171,13 +165,15 @@ impl AsyncRead for AsDialedStream {
     }
 }
 
+/// A write into a session that the server has ended fails before the server's last words are read, and they would be
+/// lost. So writing never fails: reading tells the end, and why.
 impl AsyncWrite for AsDialedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, buf)
+        Pin::new(&mut self.socket).poll_write(cx, buf).map(|written| Ok(written.unwrap_or(buf.len())))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx).map(|flushed| Ok(flushed.unwrap_or(())))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,487 @@
+//! Tickets and marks become the confirmed LSN.
+//!
+//! Every row gets a ticket, in WAL order; every position that may be confirmed is a mark behind the tickets before it.
+//! The confirmed LSN is the last mark with no unsettled ticket before it, so it never passes an unsettled row, in
+//! whatever order tickets are settled. A ticket that is lost stalls the slot where everyone can see it.
+//!
+//! Entries outlive their session: a row that the server replays is found by its position, and is offered again only
+//! when its first offer is known to have failed.
+
+use std::collections::VecDeque;
+
+use crate::lsn::{Lsn, Position};
+
+/// The obligation that one row creates, towards one producer. Settled once, by value; never silently dropped.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a ticket that is not settled stalls the slot"]
+pub struct Ticket {
+    number: u64,
+    generation: u32,
+}
+
+impl Ticket {
+    /// Takes the ticket apart, to travel through a producer as plain numbers: (number, producer generation).
+    pub fn into_parts(self) -> (u64, u32) {
+        let parts = (self.number, self.generation);
+        std::mem::forget(self);
+        parts
+    }
+
+    /// Puts a ticket together again from what `into_parts` gave.
+    pub fn from_parts(number: u64, generation: u32) -> Ticket {
+        Ticket { number, generation }
+    }
+
+    fn number(self) -> u64 {
+        self.into_parts().0
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Going on would leave the slot where it is for ever; a crash replays.
+        assert!(std::thread::panicking(), "ticket {} was dropped without being settled", self.number);
+    }
+}
+
+/// What a row needs on the books.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Which row.
+    pub position: Position,
+    /// When its transaction was committed, microseconds since 2000-01-01 UTC.
+    pub committed_at: i64,
+    /// What its record takes of `limits.memory`.
+    pub bytes: u64,
+}
+
+/// What the ledger knows of a row that arrives, perhaps not for the first time.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub enum Known {
+    /// Never seen: it needs a ticket.
+    New,
+    /// Settled, or on its way: it must not be offered again.
+    Held,
+    /// Its offer failed: it must be offered again.
+    Lost,
+}
+
+/// The books: tickets in WAL order, marks between them.
+#[derive(Debug)]
+pub struct Ledger {
+    /// The number of the front entry.
+    base: u64,
+    slots: VecDeque<Slot>,
+    marks: VecDeque<Mark>,
+    confirmed: Lsn,
+    /// Tickets before the confirmed mark.
+    confirmed_before: u64,
+    /// The position of the newest ticket ever issued in this history.
+    newest: Option<Position>,
+    generation: u32,
+    inflight: u64,
+    inflight_bytes: u64,
+    lost: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    entry: Entry,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum State {
+    InFlight,
+    Lost,
+    Settled,
+}
+
+/// `lsn` may be confirmed once all tickets numbered below `before` are settled.
+#[derive(Debug)]
+struct Mark {
+    before: u64,
+    lsn: Lsn,
+}
+
+impl Ledger {
+    /// Empty books that start at the slot's confirmed position.
+    pub fn new(confirmed: Lsn) -> Ledger {
+        Ledger {
+            base: 0,
+            slots: VecDeque::new(),
+            marks: VecDeque::new(),
+            confirmed,
+            confirmed_before: 0,
+            newest: None,
+            generation: 0,
+            inflight: 0,
+            inflight_bytes: 0,
+            lost: 0,
+        }
+    }
+
+    /// What is known of the row at `position`.
+    pub fn known(&self, position: Position) -> Known {
+        if self.newest.is_none_or(|newest| position > newest) {
+            return Known::New;
+        }
+        match self.find(position) {
+            Some(index) if self.slots[index].state == State::Lost => Known::Lost,
+            // Not in the books any more: settled and behind the oldest open ticket.
+            Some(_) | None => Known::Held,
+        }
+    }
+
+    /// Issues the ticket of a row that is new or lost.
+    pub fn issue(&mut self, entry: Entry) -> Ticket {
+        let number = match self.known(entry.position) {
+            Known::New => {
+                self.newest = Some(entry.position);
+                self.slots.push_back(Slot { entry, state: State::InFlight });
+                self.next() - 1
+            }
+            Known::Lost => {
+                let index = self.find(entry.position).expect("a lost row is in the books");
+                self.lost -= 1;
+                self.slots[index] = Slot { entry, state: State::InFlight };
+                self.base + index as u64
+            }
+            Known::Held => panic!("row {} was offered while it is held", entry.position),
+        };
+        self.inflight += 1;
+        self.inflight_bytes += entry.bytes;
+        Ticket { number, generation: self.generation }
+    }
+
+    /// Takes back a ticket whose row the sink refused: the row counts as lost until it is offered again.
+    pub fn withdraw(&mut self, ticket: Ticket) {
+        self.lose(ticket);
+    }
+
+    /// The broker has it, durably. Answers with the row's entry, or `None` when the ticket is a former producer's.
+    pub fn settle(&mut self, ticket: Ticket) -> Option<Entry> {
+        let slot = self.leave_flight(ticket, State::Settled)?;
+        let entry = slot.entry;
+        self.advance();
+        Some(entry)
+    }
+
+    /// The offer failed. Answers with the row's entry, or `None` when the ticket is a former producer's.
+    pub fn lose(&mut self, ticket: Ticket) -> Option<Entry> {
+        let entry = self.leave_flight(ticket, State::Lost)?.entry;
+        self.lost += 1;
+        Some(entry)
+    }
+
+    /// A new producer takes over: what its predecessor has not answered is lost, and late answers are ignored.
+    pub fn renew(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::InFlight) {
+            slot.state = State::Lost;
+            self.lost += 1;
+        }
+        self.inflight = 0;
+        self.inflight_bytes = 0;
+        self.generation += 1;
+    }
+
+    /// Everything received so far ends at `lsn`.
+    pub fn mark(&mut self, lsn: Lsn) {
+        // A replay passes positions that are marked already.
+        if lsn <= self.newest_mark() {
+            return;
+        }
+        let before = self.next();
+        match self.marks.back_mut() {
+            Some(last) if last.before == before => last.lsn = lsn,
+            _ => self.marks.push_back(Mark { before, lsn }),
+        }
+        self.advance();
+    }
+
+    /// A session starts in the same history, at the slot's position. Rows of transactions before it were confirmed by
+    /// whoever held the slot meanwhile, and will not be sent again.
+    pub fn resume(&mut self, confirmed: Lsn) {
+        for slot in &mut self.slots {
+            if slot.state == State::Lost && slot.entry.position.commit < confirmed {
+                slot.state = State::Settled;
+                self.lost -= 1;
+            }
+        }
+        self.advance();
+        if confirmed > self.confirmed {
+            self.confirmed = confirmed;
+        }
+    }
+
+    /// Another history: LSNs may be used again, so nothing known of the old one holds.
+    pub fn restart(&mut self, confirmed: Lsn) {
+        let (base, generation) = (self.next(), self.generation);
+        *self = Ledger { base, confirmed_before: base, generation, ..Ledger::new(confirmed) };
+    }
+
+    /// The last mark with no unsettled ticket before it.
+    pub fn confirmed(&self) -> Lsn {
+        self.confirmed
+    }
+
+    /// Tickets from the oldest open one to the newest.
+    pub fn span(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Offered and not yet answered.
+    pub fn inflight(&self) -> u64 {
+        self.inflight
+    }
+
+    /// Their bytes.
+    pub fn inflight_bytes(&self) -> u64 {
+        self.inflight_bytes
+    }
+
+    /// Rows whose offer failed: only a replay brings them back.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Rows that a crash now would repeat or send: tickets behind the confirmed mark.
+    pub fn unconfirmed(&self) -> u64 {
+        self.next() - self.confirmed_before
+    }
+
+    /// The oldest row that is not settled.
+    pub fn oldest(&self) -> Option<Entry> {
+        self.slots.front().map(|slot| slot.entry)
+    }
+
+    /// The newest row that ever got a ticket.
+    pub fn newest(&self) -> Option<Position> {
+        self.newest
+    }
+
+    /// The producer generation whose answers count.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    fn next(&self) -> u64 {
+        self.base + self.slots.len() as u64
+    }
+
+    fn newest_mark(&self) -> Lsn {
+        self.marks.back().map_or(self.confirmed, |mark| mark.lsn.max(self.confirmed))
+    }
+
+    fn find(&self, position: Position) -> Option<usize> {
+        self.slots.binary_search_by_key(&position, |slot| slot.entry.position).ok()
+    }
+
+    fn leave_flight(&mut self, ticket: Ticket, state: State) -> Option<&Slot> {
+        if ticket.generation != self.generation || ticket.number < self.base {
+            ticket.into_parts();
+            return None;
+        }
+        let index = usize::try_from(ticket.number() - self.base).expect("the window fits in memory");
+        let slot = self.slots.get_mut(index).expect("a ticket's entry stays until it is settled");
+        assert_eq!(slot.state, State::InFlight, "row {} was answered twice", slot.entry.position);
+        slot.state = state;
+        self.inflight -= 1;
+        self.inflight_bytes -= slot.entry.bytes;
+        Some(slot)
+    }
+
+    fn advance(&mut self) {
+        while self.slots.front().is_some_and(|slot| slot.state == State::Settled) {
+            self.slots.pop_front();
+            self.base += 1;
+        }
+        while self.marks.front().is_some_and(|mark| mark.before <= self.base) {
+            let mark = self.marks.pop_front().expect("there is a front");
+            self.confirmed = self.confirmed.max(mark.lsn);
+            self.confirmed_before = mark.before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(commit: u64, row: u64) -> Entry {
+        Entry { position: Position { commit: Lsn(commit), row }, committed_at: 0, bytes: 10 }
+    }
+
+    #[test]
+    fn confirmed_stops_at_the_gap_whatever_was_acked_behind_it() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let tickets: Vec<_> = (1..=3)
+            .map(|n| {
+                let ticket = ledger.issue(entry(n * 10, 1));
+                ledger.mark(Lsn(n * 10 + 5));
+                ticket
+            })
+            .collect();
+        let mut tickets = tickets.into_iter();
+        let (first, second, third) = (tickets.next().unwrap(), tickets.next().unwrap(), tickets.next().unwrap());
+        ledger.settle(third);
+        ledger.settle(first);
+        assert_eq!(ledger.confirmed(), Lsn(15));
+        ledger.lose(second);
+        assert_eq!((ledger.confirmed(), ledger.lost(), ledger.inflight()), (Lsn(15), 1, 0));
+        assert_eq!(ledger.known(entry(20, 1).position), Known::Lost);
+        assert_eq!(ledger.known(entry(30, 1).position), Known::Held);
+        let again = ledger.issue(entry(20, 1));
+        ledger.settle(again);
+        assert_eq!((ledger.confirmed(), ledger.span()), (Lsn(35), 0));
+    }
+
+    #[test]
+    fn a_mark_behind_open_tickets_waits_for_them() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let ticket = ledger.issue(entry(10, 1));
+        ledger.mark(Lsn(50));
+        ledger.mark(Lsn(60));
+        assert_eq!(ledger.confirmed(), Lsn(5));
+        ledger.settle(ticket);
+        assert_eq!(ledger.confirmed(), Lsn(60));
+        ledger.mark(Lsn(70));
+        assert_eq!(ledger.confirmed(), Lsn(70));
+    }
+
+    #[test]
+    fn a_former_producers_answer_is_ignored() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let late = ledger.issue(entry(10, 1));
+        ledger.mark(Lsn(15));
+        ledger.renew();
+        assert!(ledger.settle(late).is_none());
+        assert_eq!((ledger.confirmed(), ledger.lost()), (Lsn(5), 1));
+        let again = ledger.issue(entry(10, 1));
+        assert!(ledger.settle(again).is_some());
+        assert_eq!(ledger.confirmed(), Lsn(15));
+    }
+
+    #[test]
+    fn rows_that_another_holder_confirmed_are_not_waited_for() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let ticket = ledger.issue(entry(10, 1));
+        ledger.mark(Lsn(15));
+        ledger.lose(ticket);
+        ledger.resume(Lsn(40));
+        assert_eq!((ledger.confirmed(), ledger.span(), ledger.lost()), (Lsn(40), 0, 0));
+    }
+
+    #[test]
+    fn another_history_starts_with_empty_books_and_may_use_positions_again() {
+        let mut ledger = Ledger::new(Lsn(5));
+        ledger.issue(entry(100, 1)).into_parts();
+        ledger.mark(Lsn(110));
+        ledger.renew();
+        ledger.restart(Lsn(40));
+        assert_eq!(ledger.confirmed(), Lsn(40));
+        assert_eq!(ledger.known(entry(50, 1).position), Known::New);
+        let ticket = ledger.issue(entry(50, 1));
+        ledger.mark(Lsn(60));
+        ledger.settle(ticket);
+        assert_eq!(ledger.confirmed(), Lsn(60));
+    }
+
+    #[test]
+    #[should_panic(expected = "dropped without being settled")]
+    fn a_dropped_ticket_fails_loudly() {
+        let mut ledger = Ledger::new(Lsn(5));
+        drop(ledger.issue(entry(10, 1)));
+    }
+
+    /// The plain truth, computed by looking at everything every time.
+    struct Naive {
+        rows: Vec<bool>,
+        marks: Vec<(usize, Lsn)>,
+        start: Lsn,
+    }
+
+    impl Naive {
+        fn confirmed(&self) -> Lsn {
+            let settled = self.rows.iter().take_while(|settled| **settled).count();
+            self.marks.iter().filter(|(before, _)| *before <= settled).map(|(_, lsn)| *lsn).max().unwrap_or(self.start)
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Row,
+        Mark,
+        Settle(usize),
+        Lose(usize),
+        OfferLost(usize),
+        Renew,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => Just(Step::Row),
+            3 => Just(Step::Mark),
+            6 => any::<usize>().prop_map(Step::Settle),
+            1 => any::<usize>().prop_map(Step::Lose),
+            2 => any::<usize>().prop_map(Step::OfferLost),
+            1 => Just(Step::Renew),
+        ];
+        proptest::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn the_ledger_agrees_with_a_naive_model(steps in steps()) {
+            let start = Lsn(1);
+            let mut ledger = Ledger::new(start);
+            let mut naive = Naive { rows: vec![], marks: vec![], start };
+            let mut inflight: Vec<(usize, (u64, u32))> = vec![];
+            let mut lost: Vec<usize> = vec![];
+            for (time, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Row => {
+                        let index = naive.rows.len();
+                        naive.rows.push(false);
+                        inflight.push((index, ledger.issue(entry(10 + index as u64, 1)).into_parts()));
+                    }
+                    Step::Mark => {
+                        let lsn = Lsn(1000 + time as u64);
+                        ledger.mark(lsn);
+                        naive.marks.push((naive.rows.len(), lsn));
+                    }
+                    Step::Settle(pick) if !inflight.is_empty() => {
+                        let (index, (number, generation)) = inflight.swap_remove(pick % inflight.len());
+                        prop_assert!(ledger.settle(Ticket::from_parts(number, generation)).is_some());
+                        naive.rows[index] = true;
+                    }
+                    Step::Lose(pick) if !inflight.is_empty() => {
+                        let (index, (number, generation)) = inflight.swap_remove(pick % inflight.len());
+                        prop_assert!(ledger.lose(Ticket::from_parts(number, generation)).is_some());
+                        lost.push(index);
+                    }
+                    Step::OfferLost(pick) if !lost.is_empty() => {
+                        let index = lost.swap_remove(pick % lost.len());
+                        inflight.push((index, ledger.issue(entry(10 + index as u64, 1)).into_parts()));
+                    }
+                    Step::Renew => {
+                        ledger.renew();
+                        lost.extend(inflight.drain(..).map(|(index, _)| index));
+                    }
+                    Step::Settle(_) | Step::Lose(_) | Step::OfferLost(_) => {}
+                }
+                prop_assert_eq!(ledger.confirmed(), naive.confirmed());
+                prop_assert_eq!(ledger.inflight(), inflight.len() as u64);
+                prop_assert_eq!(ledger.inflight_bytes(), 10 * inflight.len() as u64);
+                prop_assert_eq!(ledger.lost(), lost.len() as u64);
+                for index in 0..naive.rows.len() {
+                    let known = ledger.known(entry(10 + index as u64, 1).position);
+                    prop_assert_eq!(known == Known::Lost, lost.contains(&index));
+                    prop_assert!(known != Known::New);
+                }
+            }
+        }
+    }
+}

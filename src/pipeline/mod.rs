@@ -1,0 +1,429 @@
+//! The corridor's decisions: decoder, outbox, route and ledger as one state machine.
+//!
+//! Frames, answers, losses and the passing of time enter; `Action`s and the confirmed LSN leave. There is no I/O, no
+//! clock and no waiting here, so a simulator can attack everything that is decided: what is offered and when, what a
+//! failed delivery leads to, when the relay must fall silent, when it may leave.
+//!
+//! Guarantees: a row is offered to at most one producer at a time, in WAL order; nothing is confirmed before all rows
+//! ahead of it are settled; nothing is offered without the lease.
+
+mod careful;
+mod producer;
+mod session;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::config;
+use crate::error::{Error, Result};
+use crate::ledger::{Entry, Known, Ledger, Ticket};
+use crate::lsn::Lsn;
+use crate::record::Rejected;
+use crate::route::Router;
+use crate::sink::{Failure, Refused, Sink};
+use crate::source::outbox::{Layout, Odd, Outbox, Row, Step};
+use crate::source::pgoutput;
+use crate::source::wire::Frame;
+use crate::source::{Encoding, System};
+use careful::Careful;
+use producer::{Cause, Producer};
+use session::Session;
+pub use session::{Predecessor, SessionStart};
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// It is dealt with: show the next one.
+    Taken,
+    /// Not now: show the same frame again after an answer or a tick.
+    Held,
+}
+
+/// What must be done now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a status update with `confirmed()` and `received()`.
+    Status(Ask),
+    /// Leave the session politely and open another one.
+    Reconnect(Why),
+    /// Make the producer forget records.
+    Purge(Purge),
+    /// Replace the producer; then call `producer_ready`.
+    NewProducer,
+    /// This event cannot be published: settle what is in flight, then stop with a definite error.
+    Reject(Rejected),
+    /// Send the last status, say goodbye and end the process.
+    Stop {
+        /// Rows that the next start will publish again.
+        repeats: u64,
+    },
+}
+
+/// Whether a status update asks for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// The server's answer renews the lease: call `asked` with the time of sending.
+    Reply,
+    /// No answer wanted.
+    Nothing,
+}
+
+/// Why the session must be replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// This column cannot be read from its binary form.
+    Text(String),
+    /// Rows whose delivery failed must be sent again by the server.
+    Replay,
+    /// The server wants to shut down and waits for us.
+    Release,
+    /// Nobody proved for too long that the slot is still ours.
+    LeaseLost,
+}
+
+/// What a producer must forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purge {
+    /// Records that were not sent to a broker yet.
+    Queued,
+    /// Those in flight too; their outcome is unknown.
+    Everything,
+}
+
+/// The bounds and times that the pipeline needs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `postgres.sender_timeout`
+    pub sender_timeout: Duration,
+    /// `[limits]`
+    pub limits: config::Limits,
+}
+
+impl Settings {
+    /// How long the relay may offer after the last proof that the slot is its own.
+    fn lease(&self) -> Duration {
+        self.sender_timeout * 2 / 3
+    }
+
+    /// How often the server is asked for that proof.
+    fn question(&self) -> Duration {
+        self.sender_timeout / 10
+    }
+}
+
+/// Counts of things that are no events of the corridor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// Stream Aborts outside a stream.
+    pub stray_aborts: u64,
+    /// Logical messages with an outbox prefix outside of a transaction.
+    pub not_transactional: u64,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Pipeline {
+    settings: Settings,
+    publication: String,
+    outbox: Outbox,
+    router: Router,
+    ledger: Ledger,
+    history: Option<System>,
+    session: Option<Session>,
+    encoding: Encoding,
+    /// When the last answered question was asked.
+    lease: Option<Instant>,
+    producer: Producer,
+    careful: Option<Careful>,
+    stopping: Option<Stopping>,
+    oddities: Oddities,
+    actions: VecDeque<Action>,
+}
+
+#[derive(Debug)]
+struct Stopping {
+    deadline: Instant,
+    /// Read on to the end of the open transaction, so that a restart repeats nothing.
+    reading: bool,
+    /// `Action::Stop` was given.
+    done: bool,
+}
+
+impl Pipeline {
+    /// A pipeline without a session, its producer ready.
+    pub fn new(outboxes: &[config::Outbox], routes: &[config::Route], publication: &str, settings: Settings) -> Self {
+        let mut layout = Layout::default();
+        let router = Router::new(routes, &mut layout);
+        Pipeline {
+            settings,
+            publication: publication.to_owned(),
+            outbox: Outbox::new(outboxes, layout),
+            router,
+            ledger: Ledger::new(Lsn::ZERO),
+            history: None,
+            session: None,
+            encoding: Encoding::Binary,
+            lease: None,
+            producer: Producer::default(),
+            careful: None,
+            stopping: None,
+            oddities: Oddities::default(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// One frame of the stream.
+    pub fn frame(&mut self, frame: Frame<'_>, now: Instant, sink: &mut impl Sink) -> Result<Flow> {
+        let Some(session) = &mut self.session else { return Ok(Flow::Held) };
+        if session.left {
+            return Ok(Flow::Held);
+        }
+        match frame {
+            Frame::Keepalive { wal_end, reply_requested } => {
+                self.keepalive(wal_end, reply_requested, now);
+                Ok(Flow::Taken)
+            }
+            Frame::Notice { code, message } => self.notice(code, message),
+            Frame::Data { start: _, wal_end, body } => {
+                let flow = self.data(body, now, sink)?;
+                if let (Flow::Taken, Some(session)) = (flow, &mut self.session) {
+                    session.received = session.received.max(wal_end);
+                    session.pings = 0;
+                }
+                Ok(flow)
+            }
+        }
+    }
+
+    /// The broker has the row. Answers with its entry unless the ticket is a former producer's.
+    pub fn acked(&mut self, ticket: Ticket) -> Option<Entry> {
+        let entry = self.ledger.settle(ticket)?;
+        self.producer.succeeded();
+        if let Some(careful) = &mut self.careful {
+            careful.answered(entry.position);
+        }
+        Some(entry)
+    }
+
+    /// The row's delivery failed.
+    pub fn failed(&mut self, ticket: Ticket, failure: Failure, now: Instant) {
+        let Some(entry) = self.ledger.lose(ticket) else { return };
+        self.producer.failed(failure, entry.position, now + self.settings.limits.settle);
+    }
+
+    /// The new producer stands.
+    pub fn producer_ready(&mut self, now: Instant) {
+        self.producer.renewed(now, self.settings.limits.backoff);
+    }
+
+    /// Time has passed. Call it before `next_action`, after every other input.
+    pub fn tick(&mut self, now: Instant) {
+        self.tick_lease(now);
+        self.tick_producer(now);
+        self.tick_session(now);
+        self.tick_stopping(now);
+    }
+
+    /// What must be done, in order.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// A person wants the process to end.
+    pub fn stop(&mut self, now: Instant) {
+        self.stop_by(now, true);
+    }
+
+    /// Something is wrong for good: settle what is in flight, read nothing more.
+    pub fn halt(&mut self, now: Instant) {
+        self.stop_by(now, false);
+    }
+
+    /// The last mark with nothing unsettled before it.
+    pub fn confirmed(&self) -> Lsn {
+        self.ledger.confirmed()
+    }
+
+    /// How far the stream was read, never behind `confirmed`.
+    pub fn received(&self) -> Lsn {
+        self.session.as_ref().map_or(Lsn::ZERO, |session| session.received).max(self.confirmed())
+    }
+
+    /// How the next session must ask for values.
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// The books, to look at.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What was counted beside events.
+    pub fn oddities(&self) -> Oddities {
+        self.oddities
+    }
+
+    /// The failure that the producer is being replaced for, until something succeeds again.
+    pub fn trouble(&self) -> Option<&Failure> {
+        self.producer.trouble()
+    }
+
+    /// True while a failed delivery is being mended.
+    pub fn is_recovering(&self) -> bool {
+        !self.producer.is_good()
+    }
+
+    /// True while the slot is ours but its last holder may still be publishing.
+    pub fn is_fencing(&self, now: Instant) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.fence.is_open(now))
+    }
+
+    /// True once `stop` or `halt` was called.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    fn data(&mut self, body: &[u8], now: Instant, sink: &mut impl Sink) -> Result<Flow> {
+        let stays = match &self.stopping {
+            Some(stopping) => !(stopping.reading && self.outbox.in_transaction()),
+            None => false,
+        };
+        if stays {
+            return Ok(Flow::Held);
+        }
+        let message = pgoutput::decode(body).map_err(|error| {
+            Error::definite("the server sent a message that cannot be decoded")
+                .because(error)
+                .hint("please report it with the PostgreSQL version; the slot stays before it, nothing is lost")
+        })?;
+        let may_offer = self.may_offer(now);
+        match self.outbox.read(message, body)? {
+            Step::Nothing => Ok(Flow::Taken),
+            Step::Mark(lsn) => {
+                self.ledger.mark(lsn);
+                if self.encoding == Encoding::Text && self.outbox.fits_binary() {
+                    self.encoding = Encoding::Binary;
+                }
+                Ok(Flow::Taken)
+            }
+            Step::Odd(Odd::StrayAbort) => {
+                self.oddities.stray_aborts += 1;
+                Ok(Flow::Taken)
+            }
+            Step::Odd(Odd::NotTransactional) => {
+                self.oddities.not_transactional += 1;
+                Ok(Flow::Taken)
+            }
+            Step::TextNeeded(column) => {
+                self.encoding = Encoding::Text;
+                self.leave_session(Why::Text(column));
+                Ok(Flow::Held)
+            }
+            Step::Rejected(rejected) => Err(rejected.into()),
+            Step::Row(row) => {
+                let known = self.ledger.known(row.position);
+                let flow = match known {
+                    Known::Held => Flow::Taken,
+                    Known::New if !may_offer || self.ledger.span() >= self.settings.limits.window => Flow::Held,
+                    Known::Lost if !may_offer => Flow::Held,
+                    Known::New | Known::Lost => {
+                        let desk = Desk {
+                            router: &mut self.router,
+                            ledger: &mut self.ledger,
+                            careful: &mut self.careful,
+                            producer: &mut self.producer,
+                            limits: &self.settings.limits,
+                        };
+                        desk.offer(&row, now, sink)?
+                    }
+                };
+                if flow == Flow::Taken {
+                    self.outbox.take();
+                }
+                Ok(flow)
+            }
+        }
+    }
+
+    fn may_offer(&self, now: Instant) -> bool {
+        let ours = self.session.as_ref().is_some_and(|session| session.fence.is_open(now));
+        ours && self.producer.is_good() && self.lease.is_some_and(|asked| now < asked + self.settings.lease())
+    }
+
+    fn notice(&mut self, code: &str, message: &str) -> Result<Flow> {
+        // From PostgreSQL 18 on, pgoutput goes on without a missing publication, and then sends nothing at all.
+        if code == "55000" && message.contains(&self.publication) {
+            return Err(Error::definite(format!("publication \"{}\" is missing: {message}", self.publication))
+                .hint("outboxd init creates it; rows committed while it was missing are not in the stream"));
+        }
+        Ok(Flow::Taken)
+    }
+
+    fn stop_by(&mut self, now: Instant, reading: bool) {
+        // The goodbye itself takes a moment.
+        let deadline = now + self.settings.limits.shutdown * 4 / 5;
+        match &mut self.stopping {
+            Some(stopping) => stopping.reading &= reading,
+            None => self.stopping = Some(Stopping { deadline, reading, done: false }),
+        }
+    }
+
+    fn tick_stopping(&mut self, now: Instant) {
+        let Some(stopping) = self.stopping.as_mut().filter(|stopping| !stopping.done) else { return };
+        let reads =
+            stopping.reading && self.session.is_some() && self.producer.is_good() && self.outbox.in_transaction();
+        let settled = !reads && self.ledger.inflight() == 0 && !self.producer.is_renewing();
+        if settled || now >= stopping.deadline {
+            stopping.done = true;
+            self.actions.push_back(Action::Stop { repeats: self.ledger.unconfirmed() });
+        }
+    }
+}
+
+/// What offering a row touches.
+struct Desk<'p> {
+    router: &'p mut Router,
+    ledger: &'p mut Ledger,
+    careful: &'p mut Option<Careful>,
+    producer: &'p mut Producer,
+    limits: &'p config::Limits,
+}
+
+impl Desk<'_> {
+    fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> Result<Flow> {
+        let record = self.router.route(row).map_err(Error::from)?;
+        let bytes = record.weight();
+        let rejected = |reason, message| Error::from(Rejected { position: row.position, event: row.id(), reason, message });
+        if bytes > self.limits.event {
+            let message = format!("it takes {bytes} bytes, more than limits.event = {}", self.limits.event);
+            return Err(rejected("too_large", message));
+        }
+        let full = self.ledger.inflight() > 0 && self.ledger.inflight_bytes() + bytes > self.limits.memory;
+        if full || Careful::holds(self.careful, record.topic, row.position) {
+            return Ok(Flow::Held);
+        }
+        let ticket = self.ledger.issue(Entry { position: row.position, committed_at: row.committed_at, bytes });
+        match sink.offer(&record, ticket) {
+            Ok(()) => {
+                if let Some(careful) = self.careful {
+                    careful.offered(record.topic, row);
+                }
+                Ok(Flow::Taken)
+            }
+            Err(Refused::Full(ticket) | Refused::Unready(ticket)) => {
+                self.ledger.withdraw(ticket);
+                Ok(Flow::Held)
+            }
+            Err(Refused::Event(ticket, problem)) => {
+                self.ledger.withdraw(ticket);
+                Err(rejected(problem.reason, problem.message))
+            }
+            Err(Refused::Fatal(ticket, message)) => {
+                self.ledger.withdraw(ticket);
+                self.producer.broke(record.topic, message, now + self.limits.settle);
+                Ok(Flow::Held)
+            }
+        }
+    }
+}

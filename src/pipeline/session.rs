@@ -1,0 +1,212 @@
+//! The session's side of the pipeline: whose the slot is, for how long, and when to leave it.
+//!
+//! The slot is the lock: PostgreSQL lets one session stream from it, and lets go of it `sender_timeout` after it last
+//! heard us. So the relay asks every tenth of that time, and stops offering when two thirds of it have passed since it
+//! sent the last question that was answered. Whoever takes a slot that was not left cleanly waits out the whole time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::{Action, Ask, Cause, Pipeline, Why};
+use crate::lsn::Lsn;
+use crate::source::{Encoding, System};
+
+/// How often the confirmed position is reported while it moves.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
+/// A walsender that shuts down asks again as soon as it is answered: answers without news are spaced.
+const ANSWER_EVERY: Duration = Duration::from_millis(50);
+/// So many requests in a row without data or progress mean that the server waits for us to let it go.
+const PINGS_OF_A_STOPPING_SERVER: u32 = 8;
+
+/// What a session starts with.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionStart {
+    /// Which cluster, which history.
+    pub system: System,
+    /// The server's end of WAL.
+    pub wal_end: Lsn,
+    /// The slot's confirmed position.
+    pub confirmed: Lsn,
+    /// How values are sent.
+    pub encoding: Encoding,
+    /// When the stream was asked for: the lease's first proof.
+    pub asked_at: Instant,
+}
+
+/// How the slot's last holder left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Predecessor {
+    /// Cleanly, or it is known to be dead, or it was ourselves: nobody else can be publishing.
+    Gone,
+    /// Without a mark: it may be publishing until its own lease ends.
+    MayLive,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) fence: Fence,
+    pub(super) received: Lsn,
+    /// Requests for an answer since the last data or progress.
+    pub(super) pings: u32,
+    /// An action to leave was given.
+    pub(super) left: bool,
+    /// Questions without an answer, oldest first.
+    asked: VecDeque<Instant>,
+    ask_at: Instant,
+    answer_wanted: bool,
+    reported_at: Instant,
+    reported: Lsn,
+    release_at: Option<Instant>,
+}
+
+/// Whether the slot's last holder can still be publishing.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fence {
+    Unclaimed,
+    Until(Instant),
+    Open,
+}
+
+impl Fence {
+    pub(super) fn is_open(self, now: Instant) -> bool {
+        match self {
+            Fence::Unclaimed => false,
+            Fence::Until(end) => now >= end,
+            Fence::Open => true,
+        }
+    }
+}
+
+impl Pipeline {
+    /// The slot streams to us. Rows wait until `claimed`.
+    pub fn session_started(&mut self, start: SessionStart, now: Instant) {
+        let same = self.history.is_none_or(|history| history == start.system);
+        // A server whose WAL ends before what it once sent was put back to an older state.
+        let went_back = self.ledger.newest().is_some_and(|newest| newest.commit > start.wal_end);
+        if same && !went_back {
+            self.ledger.resume(start.confirmed);
+        } else {
+            self.begin_another_history(start.confirmed);
+        }
+        self.history = Some(start.system);
+        self.outbox.session_started(start.encoding);
+        self.renew_lease(start.asked_at);
+        self.session = Some(Session {
+            fence: Fence::Unclaimed,
+            received: start.confirmed,
+            pings: 0,
+            left: false,
+            asked: VecDeque::new(),
+            ask_at: now,
+            answer_wanted: false,
+            reported_at: now,
+            reported: start.confirmed,
+            release_at: None,
+        });
+    }
+
+    /// The position table names us as the slot's holder.
+    pub fn claimed(&mut self, predecessor: Predecessor, now: Instant) {
+        let fence = match predecessor {
+            Predecessor::Gone => Fence::Open,
+            Predecessor::MayLive => Fence::Until(now + self.settings.sender_timeout),
+        };
+        if let Some(session) = &mut self.session {
+            session.fence = fence;
+        }
+    }
+
+    /// The stream is gone. What is in flight stays valid: the producer goes on.
+    pub fn session_lost(&mut self) {
+        self.session = None;
+    }
+
+    /// A status update with a question was sent at this time.
+    pub fn asked(&mut self, at: Instant) {
+        if let Some(session) = &mut self.session {
+            session.asked.push_back(at);
+        }
+    }
+
+    /// SQL proved that at this time the walsender still had us.
+    pub fn proved(&mut self, at: Instant) {
+        if self.session.is_some() {
+            self.renew_lease(at);
+        }
+    }
+
+    /// The server is shutting down: let it go within the grace, even when the sink does not answer.
+    pub fn server_stopping(&mut self, now: Instant) {
+        if let Some(session) = &mut self.session {
+            session.release_at.get_or_insert(now + self.settings.limits.primary_grace);
+        }
+    }
+
+    pub(super) fn keepalive(&mut self, wal_end: Lsn, reply_requested: bool, now: Instant) {
+        // Inside a transaction the position is not a mark: rows before it may still come.
+        if !self.outbox.in_transaction() {
+            self.ledger.mark(wal_end);
+        }
+        let confirmed = self.ledger.confirmed();
+        let session = self.session.as_mut().expect("frames come in a session");
+        session.received = session.received.max(wal_end);
+        if reply_requested {
+            session.answer_wanted = true;
+            session.pings = if confirmed > session.reported { 0 } else { session.pings + 1 };
+            if session.pings >= PINGS_OF_A_STOPPING_SERVER {
+                self.server_stopping(now);
+            }
+        } else if let Some(asked) = session.asked.pop_front() {
+            // An answer comes after its question: the oldest open one is the safe guess.
+            self.renew_lease(asked);
+        }
+    }
+
+    pub(super) fn leave_session(&mut self, why: Why) {
+        if let Some(session) = self.session.as_mut().filter(|session| !session.left) {
+            session.left = true;
+            self.actions.push_back(Action::Reconnect(why));
+        }
+    }
+
+    pub(super) fn tick_lease(&mut self, now: Instant) {
+        let Some(asked) = self.lease else { return };
+        if now < asked + self.settings.lease() || !self.producer.is_good() {
+            return;
+        }
+        if self.ledger.inflight() > 0 {
+            // What is in flight may land until the server lets go of the slot; a successor waits longer than that.
+            let cause = Cause::LeaseLost;
+            self.actions.push_back(Action::Purge(super::Purge::Queued));
+            self.producer.drain(cause, asked + self.settings.sender_timeout);
+        } else {
+            self.leave_session(Why::LeaseLost);
+        }
+    }
+
+    pub(super) fn tick_session(&mut self, now: Instant) {
+        let confirmed = self.ledger.confirmed();
+        let question = self.settings.question();
+        let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
+        if session.release_at.is_some_and(|at| now >= at) {
+            return self.leave_session(Why::Release);
+        }
+        let news = confirmed > session.reported;
+        let since = now.saturating_duration_since(session.reported_at);
+        let ask = if now >= session.ask_at { Ask::Reply } else { Ask::Nothing };
+        let answer = session.answer_wanted && (news || since >= ANSWER_EVERY);
+        if ask == Ask::Reply || answer || (news && since >= REPORT_EVERY) {
+            session.reported = confirmed;
+            session.reported_at = now;
+            session.answer_wanted = false;
+            if ask == Ask::Reply {
+                session.ask_at = now + question;
+            }
+            self.actions.push_back(Action::Status(ask));
+        }
+    }
+
+    fn renew_lease(&mut self, at: Instant) {
+        self.lease = Some(self.lease.map_or(at, |known| known.max(at)));
+    }
+}

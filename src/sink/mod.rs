@@ -1,0 +1,69 @@
+//! Where records go, and everything that names `rdkafka`.
+
+pub mod kafka;
+
+use rdkafka::ClientConfig;
+
+use crate::config::Kafka;
+use crate::ledger::Ticket;
+use crate::record::Record;
+
+/// The client's configuration as typed: brokers and properties. Every client of ours starts from it.
+pub fn client_config(kafka: &Kafka) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &kafka.brokers).set("client.id", "outboxd");
+    for (name, value) in &kafka.properties {
+        config.set(name, value.reveal());
+    }
+    config
+}
+
+/// Takes records, gives tickets back: at once when it refuses, later through a report when it has taken one.
+pub trait Sink {
+    /// Offers one record. Once taken, its ticket comes back in exactly one report.
+    fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), Refused>;
+}
+
+/// Why a record was not taken. The ticket always comes back.
+#[derive(Debug)]
+pub enum Refused {
+    /// Later: the queue is full.
+    Full(Ticket),
+    /// Later: the topic is not known yet, does not exist, or may not be written. The sink says which.
+    Unready(Ticket),
+    /// Never: this event cannot be published.
+    Event(Ticket, Problem),
+    /// Not by this producer: it is broken.
+    Fatal(Ticket, String),
+}
+
+/// Why one event cannot be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// A stable word for machines.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// A delivery that failed after the record was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose failure it is.
+    pub whose: Whose,
+    /// The record's topic.
+    pub topic: String,
+    /// What the broker or the client library said.
+    pub message: String,
+}
+
+/// Whose failure a failed delivery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Whose {
+    /// Network, broker, client library: try again.
+    World,
+    /// A missing topic or right: somebody must act, then try again.
+    SetUp,
+    /// The broker will never take this event, or one of its batch.
+    Event,
+}

@@ -1,0 +1,92 @@
+//! Which columns are needed, and where each one stands in a `Row`.
+//!
+//! A row has one place for each part of an event (id, payload, …) and one for each further column that a route names.
+
+use crate::config;
+
+/// A place in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(pub(super) usize);
+
+#[allow(missing_docs)]
+impl Place {
+    pub const ID: Place = Place(0);
+    pub const AGGREGATE_TYPE: Place = Place(1);
+    pub const AGGREGATE_ID: Place = Place(2);
+    pub const EVENT_TYPE: Place = Place(3);
+    pub const PAYLOAD: Place = Place(4);
+    pub const TIMESTAMP: Place = Place(5);
+    pub const HEADERS: Place = Place(6);
+    pub const PARTITION: Place = Place(7);
+}
+
+const PARTS: [&str; 8] =
+    ["id", "aggregate_type", "aggregate_id", "event_type", "payload", "timestamp", "headers", "partition"];
+
+/// The places of all rows, for one configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Layout {
+    extras: Vec<String>,
+    time_shown: bool,
+}
+
+impl Layout {
+    /// The place of a part, or else of a column, by the name that a pattern uses.
+    pub fn place(&mut self, name: &str) -> Place {
+        if let Some(part) = PARTS.iter().position(|part| *part == name) {
+            self.time_shown |= Place(part) == Place::TIMESTAMP;
+            return Place(part);
+        }
+        let extra = self.extras.iter().position(|extra| extra == name).unwrap_or_else(|| {
+            self.extras.push(name.to_owned());
+            self.extras.len() - 1
+        });
+        Place(PARTS.len() + extra)
+    }
+
+    /// The name that a pattern uses for a place.
+    pub fn name(&self, place: Place) -> &str {
+        match place.0.checked_sub(PARTS.len()) {
+            Some(extra) => &self.extras[extra],
+            None => PARTS[place.0],
+        }
+    }
+
+    /// How many places a row has.
+    pub(super) fn len(&self) -> usize {
+        PARTS.len() + self.extras.len()
+    }
+
+    /// True when the place must hold a time as a time; a time that a pattern shows must be text.
+    pub(super) fn is_time(&self, place: Place) -> bool {
+        place == Place::TIMESTAMP && !self.time_shown
+    }
+
+    /// Each place with the column that fills it, and whether the outbox promises to have that column.
+    pub(super) fn columns<'a>(
+        &'a self,
+        columns: &'a config::Columns,
+    ) -> impl Iterator<Item = (Place, &'a str, Presence)> {
+        let parts = [
+            Some(&columns.id),
+            columns.aggregate_type.as_ref(),
+            columns.aggregate_id.as_ref(),
+            columns.event_type.as_ref(),
+            Some(&columns.payload),
+            columns.timestamp.as_ref(),
+            columns.headers.as_ref(),
+            columns.partition.as_ref(),
+        ];
+        let parts = parts.into_iter().enumerate().filter_map(|(place, name)| Some((place, name?, Presence::Required)));
+        // Several tables may share routes that name a column of one of them only.
+        let extras = self.extras.iter().enumerate().map(|(n, name)| (PARTS.len() + n, name, Presence::Optional));
+        parts.chain(extras).map(|(place, name, presence)| (Place(place), name.as_str(), presence))
+    }
+}
+
+/// Whether a table must have a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    Required,
+    Optional,
+}

@@ -1,0 +1,60 @@
+//! One outbox event as read from the WAL, its columns in their places.
+
+use super::layout::Place;
+use super::value::{Cell, parse_time};
+use crate::lsn::Position;
+
+/// Microseconds from 1970-01-01 to 2000-01-01, PostgreSQL's epoch.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+/// One event. Everything is borrowed from the receive buffer, or from the scratch buffer of the room.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Where it stands.
+    pub position: Position,
+    /// When it was committed, microseconds since 2000-01-01 UTC.
+    pub committed_at: i64,
+    pub(super) cells: &'a [Cell],
+    pub(super) message: &'a [u8],
+    pub(super) scratch: &'a [u8],
+}
+
+impl<'a> Row<'a> {
+    /// The column's bytes; `None` when it is NULL or the table has no such column.
+    pub fn bytes(&self, place: Place) -> Option<&'a [u8]> {
+        match &self.cells[place.0] {
+            Cell::Absent | Cell::Null | Cell::Time(_) => None,
+            Cell::Message(range) => Some(&self.message[range.clone()]),
+            Cell::Scratch(range) => Some(&self.scratch[range.clone()]),
+        }
+    }
+
+    /// True when the table has no such column.
+    pub fn is_absent(&self, place: Place) -> bool {
+        self.cells[place.0] == Cell::Absent
+    }
+
+    /// The record's timestamp, milliseconds since 1970: the timestamp column, else (NULL, infinity) the commit time.
+    pub fn timestamp_ms(&self) -> Result<i64, String> {
+        let time = match &self.cells[Place::TIMESTAMP.0] {
+            Cell::Absent | Cell::Null => None,
+            Cell::Time(time) => Some(*time),
+            Cell::Message(_) | Cell::Scratch(_) => {
+                let text = String::from_utf8_lossy(self.bytes(Place::TIMESTAMP).unwrap_or_default());
+                Some(parse_time(&text).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
+            }
+        };
+        let finite = time.filter(|time| *time != i64::MAX && *time != i64::MIN);
+        Ok(unix_ms(finite.unwrap_or(self.committed_at)))
+    }
+
+    /// The event's id as text, for messages.
+    pub fn id(&self) -> String {
+        self.bytes(Place::ID).map_or_else(|| "without id".into(), |id| String::from_utf8_lossy(id).into_owned())
+    }
+}
+
+/// Milliseconds since 1970 of a PostgreSQL time.
+pub fn unix_ms(pg_micros: i64) -> i64 {
+    pg_micros.saturating_add(EPOCH_MICROS).div_euclid(1000)
+}

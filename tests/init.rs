@@ -1,5 +1,7 @@
 //! `outboxd init` and the catalog against a real PostgreSQL, started for this file on a Unix socket of its own.
 
+#![allow(clippy::unwrap_used)] // a fixture that does not start is a failed test
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -748,6 +750,29 @@ async fn the_first_host_that_may_write_wins() {
 }
 
 #[tokio::test]
+async fn under_tls_the_password_is_bound_to_the_channel() {
+    let server = Server::start("tls");
+    let db = Database::on(&server);
+    db.psql("CREATE ROLE needs_password LOGIN PASSWORD 'right'").unwrap();
+    let port = db.one("SELECT current_setting('port')").parse().unwrap();
+    let connection = Connection {
+        hosts: vec![Host::Tcp("localhost".into(), port)],
+        user: "needs_password".into(),
+        password: Some(config::Secret::new("right")),
+        sslmode: SslMode::VerifyFull,
+        sslrootcert: Some(server.directory.join("server.crt")),
+        channel_binding: ChannelBinding::Require,
+        ..db.admin()
+    };
+    let catalog = Catalog::connect(&connection, LIMIT).await.unwrap();
+    let encrypted = format!("SELECT ssl FROM pg_stat_ssl WHERE pid = {}", catalog.pid());
+    assert_eq!(db.one(&encrypted), "t");
+    // Without TLS there is nothing to bind to, and "require" will not have it.
+    let plain = Connection { sslmode: SslMode::Disable, ..connection };
+    assert!(Catalog::connect(&plain, LIMIT).await.err().expect("a refusal").is_definite());
+}
+
+#[tokio::test]
 async fn a_statement_that_takes_too_long_is_ended() {
     let db = Database::new();
     let catalog = Catalog::connect(&db.admin(), Duration::from_millis(300)).await.unwrap();
@@ -776,17 +801,27 @@ dir=$(mktemp -d /tmp/outboxd-init.XXXXXX) || exit 1
 cd "$dir"
 export LC_ALL=C TZ=UTC
 initdb -D data -U postgres -A trust -E UTF8 --no-sync >initdb.log 2>&1 || { cat initdb.log >&2; exit 1; }
+options=$1 port=5432
+if [ "$1" = tls ]; then
+  openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+    -addext basicConstraints=critical,CA:FALSE -keyout server.key -out server.crt 2>/dev/null
+  chmod 600 server.key && chmod 755 . && chmod 644 server.crt
+  port=$(shuf -i 20000-29999 -n 1)
+  options="-c ssl=on -c ssl_cert_file=$dir/server.crt -c ssl_key_file=$dir/server.key -c listen_addresses=localhost"
+fi
 cat >data/pg_hba.conf <<HBA
+host all all all scram-sha-256
 local all needs_password scram-sha-256
 local all all trust
 HBA
 postgres -D data -k "$dir" -c listen_addresses= -c wal_level=logical -c fsync=off -c max_connections=200 \
-  -c max_replication_slots=60 -c max_wal_senders=20 -c log_min_messages=fatal $1 >server.log 2>&1 &
+  -c max_replication_slots=60 -c max_wal_senders=20 -c log_min_messages=fatal -p $port $options >server.log 2>&1 &
 pid=$!
-until psql -h "$dir" -U postgres -c 'SELECT 1' >/dev/null 2>&1; do
+until psql -h "$dir" -p $port -U postgres -c 'SELECT 1' >/dev/null 2>&1; do
   kill -0 $pid 2>/dev/null || { cat server.log >&2; exit 1; }
   sleep 0.05
 done
+[ $port = 5432 ] || ln -s .s.PGSQL.$port .s.PGSQL.5432
 echo "$dir"
 cat >/dev/null
 kill -QUIT $pid

@@ -30,9 +30,13 @@ const LOOK: Duration = Duration::from_secs(1);
 pub async fn run(config: &Config, admin: &Connection, mode: Mode, out: &mut impl Write) -> Result<()> {
     let script = Script::new(config)?;
     match mode {
-        Mode::DryRun => script.setup.iter().chain([&script.slot]).try_for_each(|step| show(out, step))?,
+        Mode::DryRun => {
+            remark(out, &script.heading)?;
+            script.setup.iter().chain([&script.slot]).try_for_each(|step| show(out, step))?;
+        }
         Mode::Apply => apply(config, admin, &script, out).await?,
     }
+    print(out, "\n")?;
     remark(out, &script.afterwards)
 }
 
@@ -46,7 +50,6 @@ async fn apply(config: &Config, admin: &Connection, script: &Script, out: &mut i
     }
     show(out, &script.slot)?;
     make_slot(config, admin, &catalog, &script.slot, out).await?;
-    print(out, "\n")?;
     if role_was_there { Ok(()) } else { remark(out, &format!("Role \"{relay}\" was created without a password.")) }
 }
 
@@ -109,7 +112,7 @@ impl Wait {
 
 fn show(out: &mut impl Write, step: &Step) -> Result<()> {
     print(out, "\n")?;
-    remark(out, step.title)?;
+    remark(out, &step.title)?;
     print(out, &step.sql)
 }
 

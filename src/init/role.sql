@@ -1,9 +1,9 @@
 DO $outboxd$
 DECLARE
-    relay CONSTANT text := {role};
-    tables CONSTANT text[] := {tables};
+    relay  CONSTANT text    := {role};
+    tables CONSTANT text[]  := {tables};
     is_rds CONSTANT boolean := EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication');
-    item text;
+    item   text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = relay) THEN
         EXECUTE format('CREATE ROLE %I LOGIN', relay);

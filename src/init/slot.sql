@@ -4,7 +4,7 @@ SET LOCAL statement_timeout = {timeout};
 SET LOCAL lock_timeout = 0; -- the wait for open transactions counts as one for a lock
 DO $outboxd$
 DECLARE
-    wanted CONSTANT text := {slot};
+    wanted   CONSTANT text := {slot};
     existing pg_replication_slots;
 BEGIN
     PERFORM pg_advisory_xact_lock(8028069071520394340); -- still one init at a time

@@ -269,7 +269,7 @@ mod tests {
             ("2000-01-01 05:30:00+05:30", 0),
             ("1999-12-31 20:00:00-04", 0),
             ("1970-01-01 00:00:00+00", -946_684_800_000_000),
-            ("0001-12-31 00:00:00+00 BC", -63_113_990_400_000_000),
+            ("0001-12-31 00:00:00+00 BC", -63_082_368_000_000_000),
             ("infinity", i64::MAX),
             ("-infinity", i64::MIN),
         ];
@@ -299,8 +299,8 @@ mod tests {
         #[test]
         fn no_bytes_make_a_value_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0..7usize) {
             let kind = [Kind::Raw, Kind::Uuid, Kind::Int, Kind::Bool, Kind::Jsonb, Kind::Bytea, Kind::Time][kind];
-            let _ = shown(Value::Binary(&bytes), kind, &bytes);
-            let _ = shown(Value::Text(&bytes), kind, &bytes);
+            drop(shown(Value::Binary(&bytes), kind, &bytes));
+            drop(shown(Value::Text(&bytes), kind, &bytes));
         }
     }
 }

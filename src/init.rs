@@ -31,13 +31,13 @@ pub async fn run(config: &Config, admin: &Connection, mode: Mode, out: &mut impl
     let script = Script::new(config)?;
     match mode {
         Mode::DryRun => {
-            for step in script.setup.iter().chain([&script.slot]) {
-                show(out, step)?;
-            }
+            remark(out, &script.heading)?;
+            script.setup.iter().chain([&script.slot]).try_for_each(|step| show(out, step))?;
         }
         Mode::Apply => apply(config, admin, &script, out).await?,
     }
-    print(out, &format!("\n{}", script.afterwards))
+    print(out, "\n")?;
+    remark(out, &script.afterwards)
 }
 
 async fn apply(config: &Config, admin: &Connection, script: &Script, out: &mut impl Write) -> Result<()> {
@@ -50,7 +50,7 @@ async fn apply(config: &Config, admin: &Connection, script: &Script, out: &mut i
     }
     show(out, &script.slot)?;
     make_slot(config, admin, &catalog, &script.slot, out).await?;
-    if role_was_there { Ok(()) } else { print(out, &format!("\n-- Role {relay:?} was created without a password.\n")) }
+    if role_was_there { Ok(()) } else { remark(out, &format!("Role \"{relay}\" was created without a password.")) }
 }
 
 /// The slot is complete only when every transaction that was open before it has ended: says which ones, while waiting
@@ -63,40 +63,62 @@ async fn make_slot(
     out: &mut impl Write,
 ) -> Result<()> {
     let observer = Catalog::connect(admin, config.limits.sql).await?;
+    let mut wait = Wait { observer, pid: catalog.pid(), open: Vec::new() };
     let limit = config.limits.slot_creation;
     let creation = catalog.execute(step.what, &step.sql, limit);
     tokio::pin!(creation);
-    let mut waited_for: Vec<Transaction> = Vec::new();
     let error = loop {
         tokio::select! {
             result = &mut creation => match result {
                 Ok(()) => return Ok(()),
                 Err(error) => break error,
             },
-            () = tokio::time::sleep(LOOK) => {
-                let open = observer.open_transactions(catalog.pid()).await?;
-                for transaction in open.iter().filter(|open| waited_for.iter().all(|known| known.pid != open.pid)) {
-                    print(out, &format!("-- waiting for {transaction} to end\n"))?;
-                }
-                waited_for = open;
-            }
+            () = tokio::time::sleep(LOOK) => wait.look(out).await?,
         }
     };
     // 57014: the statement's own timeout.
     if error.sqlstate() != Some("57014") {
         return Err(step.explain(error));
     }
-    let names: Vec<String> = waited_for.iter().map(Transaction::to_string).collect();
+    wait.look(out).await?;
+    let names: Vec<String> = wait.open.iter().map(Transaction::to_string).collect();
     let slot = &config.postgres.slot;
-    Err(Error::definite(format!(
-        "replication slot \"{slot}\" was not created within {limit:?}: it waited for {}",
-        if names.is_empty() { "transactions that have ended since".to_owned() } else { names.join("; ") }
-    ))
-    .hint("end these transactions (SELECT pg_terminate_backend(pid) ends one), or raise limits.slot_creation; then run init again"))
+    let blame = if names.is_empty() { "transactions that have ended since".to_owned() } else { names.join("; ") };
+    Err(Error::definite(format!("replication slot \"{slot}\" was not created within {limit:?}: it waited for {blame}"))
+        .hint(
+            "end them (SELECT pg_terminate_backend(pid) ends one) or raise limits.slot_creation, then run init again",
+        ))
+}
+
+/// Looks over the shoulder of a slot's creation.
+struct Wait {
+    observer: Catalog,
+    pid: i32,
+    open: Vec<Transaction>,
+}
+
+impl Wait {
+    /// Names each transaction once. That it cannot look is no reason to give the slot up.
+    async fn look(&mut self, out: &mut impl Write) -> Result<()> {
+        let Ok(open) = self.observer.open_transactions(self.pid).await else { return Ok(()) };
+        let known = |new: &Transaction| self.open.iter().any(|old| (old.pid, &old.name) == (new.pid, &new.name));
+        for transaction in open.iter().filter(|transaction| !known(transaction)) {
+            remark(out, &format!("waiting for {transaction} to end"))?;
+        }
+        self.open = open;
+        Ok(())
+    }
 }
 
 fn show(out: &mut impl Write, step: &Step) -> Result<()> {
-    print(out, &format!("\n-- {}\n{}", step.title, step.sql))
+    print(out, "\n")?;
+    remark(out, &step.title)?;
+    print(out, &step.sql)
+}
+
+/// Text for people, as SQL comments: what is printed stays a script, whatever a name contains.
+fn remark(out: &mut impl Write, text: &str) -> Result<()> {
+    text.split(['\n', '\r']).try_for_each(|line| print(out, &format!("-- {line}\n")))
 }
 
 fn print(out: &mut impl Write, text: &str) -> Result<()> {

@@ -1,10 +1,10 @@
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL client_min_messages = warning;
-SELECT pg_advisory_xact_lock(8028069071520394340);
 
 DO $outboxd$
 BEGIN
+    PERFORM pg_advisory_xact_lock(8028069071520394340); -- any number, the same in every release
     IF current_database() <> {database} THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',

@@ -1,9 +1,9 @@
 DO $outboxd$
 DECLARE
-    wanted CONSTANT text := {publication};
-    tables CONSTANT text[] := {tables};
+    wanted   CONSTANT text   := {publication};
+    tables   CONSTANT text[] := {tables};
     existing pg_publication;
-    item   text;
+    item     text;
 BEGIN
     SELECT * INTO existing FROM pg_publication WHERE pubname = wanted;
     IF existing.oid IS NULL THEN

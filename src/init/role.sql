@@ -1,9 +1,9 @@
 DO $outboxd$
 DECLARE
-    relay CONSTANT text := {role};
-    tables CONSTANT text[] := {tables};
+    relay  CONSTANT text    := {role};
+    tables CONSTANT text[]  := {tables};
     is_rds CONSTANT boolean := EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication');
-    item text;
+    item   text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = relay) THEN
         EXECUTE format('CREATE ROLE %I LOGIN', relay);
@@ -17,7 +17,7 @@ BEGIN
             EXECUTE format('ALTER ROLE %I REPLICATION', relay);
         EXCEPTION WHEN insufficient_privilege THEN
             RAISE EXCEPTION USING
-                ERRCODE = 'insufficient_privilege',
+                ERRCODE = 'object_not_in_prerequisite_state',
                 MESSAGE = format('role %I may not give role %I the attribute REPLICATION', current_user, relay),
                 HINT = format('as a superuser: CREATE ROLE %1$I LOGIN REPLICATION; or, where it exists, ALTER ROLE %1$I REPLICATION; then run init again', relay);
         END;

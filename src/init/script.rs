@@ -35,14 +35,16 @@ pub(super) struct Script {
     pub(super) setup: Vec<Step>,
     /// After its commit: a slot cannot be made in a transaction that has written.
     pub(super) slot: Step,
-    /// What the person reads at the end, as SQL comments.
+    /// What the DBA who pastes it reads first.
+    pub(super) heading: String,
+    /// What the person reads at the end.
     pub(super) afterwards: String,
 }
 
 /// Some statements with one purpose.
 pub(super) struct Step {
     /// For the script's reader.
-    pub(super) title: &'static str,
+    pub(super) title: String,
     /// For an error: what cannot be done.
     pub(super) what: &'static str,
     /// The rights that it takes.
@@ -74,23 +76,32 @@ impl Script {
         let mut setup = vec![BEGIN.with(fill(include_str!("begin.sql")))];
         let ours = config.outbox.iter().any(is_ours);
         let wanted = MIGRATIONS.iter().filter(|migration| migration.version != OUTBOX || ours);
-        setup.extend(wanted.map(|migration| MIGRATE.with(migration.sql())));
+        setup.extend(wanted.map(Migration::step));
         setup.push(ROLE.with(fill(include_str!("role.sql"))));
         setup.push(PUBLISH.with(fill(include_str!("publication.sql"))));
         setup.push(COMMIT.with("COMMIT;\n".to_owned()));
-        Ok(Script { setup, slot: SLOT.with(fill(include_str!("slot.sql"))), afterwards: afterwards(role) })
+        Ok(Script {
+            heading: format!(
+                "For psql, connected to database \"{}\" as a superuser, or as its owner with CREATEROLE and REPLICATION.",
+                postgres.connection.dbname
+            ),
+            setup,
+            slot: SLOT.with(fill(include_str!("slot.sql"))),
+            afterwards: afterwards(role, &config.outbox),
+        })
     }
 }
 
 impl Step {
-    /// Adds what the administrator lacks, when it is a right that is missing.
+    /// Adds what the administrator can do: about a right that is missing, about somebody in the way.
     pub(super) fn explain(&self, error: Error) -> Error {
-        let missing_right = error.sqlstate() == Some("42501");
-        let asks_already = error.hint_text().is_some_and(|hint| hint.starts_with("as a superuser"));
-        if !missing_right || asks_already {
-            return error;
+        match error.sqlstate() {
+            Some("42501") => error.hint(format!("this step needs {}", self.needs)),
+            Some("55P03") => {
+                error.hint("another session holds a lock on it: if that is another init, wait for its end")
+            }
+            _ => error,
         }
-        error.hint(format!("this step needs {}", self.needs))
     }
 }
 
@@ -103,7 +114,7 @@ struct Purpose {
 
 impl Purpose {
     fn with(&self, sql: String) -> Step {
-        Step { title: self.title, what: self.what, needs: self.needs, sql }
+        Step { title: self.title.to_owned(), what: self.what, needs: self.needs, sql }
     }
 }
 
@@ -113,9 +124,9 @@ const BEGIN: Purpose = Purpose {
     needs: "CREATE on the database, and the ownership of schema outboxd where it exists",
 };
 const MIGRATE: Purpose = Purpose {
-    title: "A migration; skipped where it was applied.",
+    title: "A migration.",
     what: "cannot apply the migrations",
-    needs: "CREATE on the database and on schema public (GRANT CREATE ON SCHEMA public TO …)",
+    needs: "CREATE on the database and on schema public (GRANT CREATE ON SCHEMA public TO ...)",
 };
 const ROLE: Purpose = Purpose {
     title: "The relay's role, with the least it needs.",
@@ -135,12 +146,13 @@ const SLOT: Purpose = Purpose {
 };
 
 impl Migration {
-    fn sql(&self) -> String {
+    fn step(&self) -> Step {
         // The body goes in last: no other placeholder is looked for inside of it.
-        include_str!("migration.sql")
+        let sql = include_str!("migration.sql")
             .replace("{version}", &self.version.to_string())
             .replace("{name}", &quote_literal(self.name))
-            .replace("{body}", self.body)
+            .replace("{body}", self.body);
+        Step { title: format!("Migration {}; skipped where it was applied.", self.name), ..MIGRATE.with(sql) }
     }
 }
 
@@ -186,14 +198,16 @@ fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 
-fn afterwards(role: &str) -> String {
-    let role = quote_identifier(role);
-    format!(
-        "-- Rows committed before the slot was created are not sent: the relay starts here.\n\
-         -- Next: give the relay's role a password if it is new, in psql: \\password {role}\n\
-         --       let the application write: GRANT INSERT, SELECT ON public.outbox TO …\n\
-         --       prove the set-up: outboxd check\n"
-    )
+fn afterwards(role: &str, outbox: &[Outbox]) -> String {
+    let mut lines = vec![
+        "Rows committed before the slot was created are not sent: the relay starts here.".to_owned(),
+        format!("Next: give the relay's role a password if it is new, in psql: \\password {}", quote_identifier(role)),
+    ];
+    if outbox.iter().any(is_ours) {
+        lines.push("      let the application write: GRANT INSERT, SELECT ON public.outbox TO ...".to_owned());
+    }
+    lines.push("      prove the set-up: outboxd check".to_owned());
+    lines.join("\n")
 }
 
 #[cfg(test)]

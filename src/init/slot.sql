@@ -4,9 +4,10 @@ SET LOCAL statement_timeout = {timeout};
 SET LOCAL lock_timeout = 0; -- the wait for open transactions counts as one for a lock
 DO $outboxd$
 DECLARE
-    wanted CONSTANT text := {slot};
+    wanted   CONSTANT text := {slot};
     existing pg_replication_slots;
 BEGIN
+    PERFORM pg_advisory_xact_lock(8028069071520394340); -- still one init at a time
     -- A slot older than its publication fails, or from PostgreSQL 18 on loses events in silence.
     IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = {publication}) THEN
         RAISE EXCEPTION USING

@@ -19,30 +19,20 @@ use super::Catalog;
 use super::verdict::Said;
 use crate::config::{self, Connection, Host, SessionAttrs};
 use crate::error::{Error, Result};
-use crate::source::dial::{Dialed, Socket, dial};
+use crate::source::dial::{self, Dialed, Socket};
 
 /// How long server and session may take to say goodbye to each other.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Tries the hosts in order. A host that cannot be reached, or is read-only where that will not do, gives way to the
-/// next one; a refusal (password, database, certificate) is the same everywhere and ends the search, as in libpq.
+/// Opens a session on the first host that will have us. A read-only server, where that will not do, gives way to the
+/// next one.
 pub(super) async fn connect(connection: &Connection, limit: Duration) -> Result<Catalog> {
-    let mut last = None;
-    for host in &connection.hosts {
-        let what = format!("cannot open an SQL session on {}", address(host));
-        let attempt = timeout(connection.connect_timeout, open(connection, host, limit, &what)).await;
-        let waited = connection.connect_timeout;
-        match attempt.unwrap_or_else(|_| Err(Error::transient(format!("{what}: no answer within {waited:?}")))) {
-            Ok(catalog) => return Ok(catalog),
-            Err(error) if error.is_definite() => return Err(error),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| Error::definite("no host is configured in postgres.url")))
+    dial::open(connection, |host, dialed| log_in(connection, host, dialed, limit)).await
 }
 
-async fn open(connection: &Connection, host: &Host, limit: Duration, what: &str) -> Result<Catalog> {
-    let Dialed { socket, server_end_point } = dial(connection, host).await?;
+async fn log_in(connection: &Connection, host: Host, dialed: Dialed, limit: Duration) -> Result<Catalog> {
+    let what = &format!("cannot open an SQL session on {}", dial::address(&host));
+    let Dialed { socket, server_end_point } = dialed;
     let mut config = tokio_postgres::Config::new();
     config.user(&connection.user).dbname(&connection.dbname).application_name(&connection.application_name);
     // The socket comes as `sslmode` wants it; "direct" keeps the driver from asking the server for TLS once more.
@@ -56,7 +46,7 @@ async fn open(connection: &Connection, host: &Host, limit: Duration, what: &str)
         config.password(password.reveal());
     }
     let (client, driver) =
-        config.connect_raw(socket, AsDialed(server_end_point)).await.map_err(|error| Said::of(&error).error(what))?;
+        config.connect_raw(socket, AsDialed(server_end_point)).await.map_err(|error| refused(what, &host, error))?;
     let (ended, end) = watch::channel(None);
     // The one task outside of `relay`: the driver must be polled while a query waits, and a query is awaited in many
     // places. It ends when its `Catalog` is dropped.
@@ -64,6 +54,15 @@ async fn open(connection: &Connection, host: &Host, limit: Duration, what: &str)
     let mut catalog = Catalog { client, end, limit, version: 0, pid: 0 };
     settle(&mut catalog, connection.session_attrs, what).await?;
     Ok(catalog)
+}
+
+/// What broke the socket during login may be TLS: only `dial` can tell whether that is worth another try.
+fn refused(what: &str, host: &Host, error: tokio_postgres::Error) -> Error {
+    let said = Said::of(&error);
+    match error.into_source().map(|cause| cause.downcast::<io::Error>()) {
+        Some(Ok(cause)) if cause.kind() != io::ErrorKind::InvalidInput => dial::lost(host, *cause),
+        Some(_) | None => said.error(what),
+    }
 }
 
 /// Makes the session's settings and learns what it is: its server's version, its pid, and whether it may write.
@@ -102,15 +101,9 @@ async fn settle(catalog: &mut Catalog, attrs: SessionAttrs, what: &str) -> Resul
 /// just closes is a line in the server's log.
 async fn drive(mut driver: Driver<Socket, AsDialedStream>, ended: watch::Sender<Option<Said>>) {
     tokio::select! {
-        end = carry(&mut driver) => if let Some(mut said) = end {
-            if said.is_from_driver() {
-                // A query written into a session that the server has ended breaks the pipe before the server's last
-                // words were read. They are there still, for that query or for us.
-                let words = timeout(GOODBYE, carry(&mut driver)).await.ok().flatten();
-                said = words.filter(|words| !words.is_from_driver()).unwrap_or(said);
-            }
-            ended.send_replace(Some(said));
-        },
+        end = carry(&mut driver) => {
+            ended.send_replace(end);
+        }
         () = ended.closed() => {
             timeout(GOODBYE, carry(&mut driver)).await.ok();
         }
@@ -128,13 +121,6 @@ async fn carry(driver: &mut Driver<Socket, AsDialedStream>) -> Option<Said> {
             Ok(_) => {}
             Err(error) => return Some(Said::of(&error)),
         }
-    }
-}
-
-fn address(host: &Host) -> String {
-    match host {
-        Host::Tcp(name, port) => format!("{name}:{port}"),
-        Host::Unix(directory, port) => format!("{}/.s.PGSQL.{port}", directory.display()),
     }
 }
 
@@ -171,13 +157,15 @@ impl AsyncRead for AsDialedStream {
     }
 }
 
+/// A write into a session that the server has ended fails before the server's last words are read, and they would be
+/// lost. So writing never fails: reading tells the end, and why.
 impl AsyncWrite for AsDialedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, buf)
+        Pin::new(&mut self.socket).poll_write(cx, buf).map(|written| Ok(written.unwrap_or(buf.len())))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx).map(|_| Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

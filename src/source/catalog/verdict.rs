@@ -53,11 +53,6 @@ impl Said {
         }
     }
 
-    /// True when the server itself said nothing.
-    pub(super) fn is_from_driver(&self) -> bool {
-        self.code.is_none()
-    }
-
     /// As an error of the house; `what` is what was being done.
     pub(super) fn error(self, what: impl Into<String>) -> Error {
         let mut error = match self.verdict {

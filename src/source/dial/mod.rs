@@ -53,20 +53,14 @@ where
 {
     let mut failures = Vec::new();
     for host in &connection.hosts {
-        let outcome = match timeout(connection.connect_timeout, open_host(connection, host, &login)).await {
-            Ok(outcome) => outcome,
+        match timeout(connection.connect_timeout, open_host(connection, host, &login)).await {
+            Ok(Ok(session)) => return Ok(session),
+            Ok(Err(failure @ Error::Definite(_))) => return Err(failure),
+            Ok(Err(failure @ Error::Transient(_))) => failures.push(failure),
             Err(_) => {
-                let waited = humantime::format_duration(connection.connect_timeout);
-                Err(Error::transient(format!(
-                    "{host}: no login within {waited} (connect_timeout)",
-                    host = address(host)
-                )))
+                let (at, waited) = (address(host), humantime::format_duration(connection.connect_timeout));
+                failures.push(Error::transient(format!("{at}: no login within {waited} (connect_timeout)")));
             }
-        };
-        match outcome {
-            Err(failure @ Error::Transient(_)) => failures.push(failure),
-            Err(failure @ Error::Definite(_)) => return Err(failure),
-            Ok(session) => return Ok(session),
         }
     }
     Err(all_failed(failures))

@@ -148,8 +148,8 @@ fn certificate_fault(reason: &CertificateError) -> (&'static str, &'static str) 
         ),
         _ => (
             "the server's certificate is not acceptable",
-            "verification needs an X.509 version 3 certificate with a subjectAltName, signed by the authority in sslrootcert \
-             and not itself one; sslmode=require without sslrootcert does not verify",
+            "verification needs an X.509 version 3 certificate with a subjectAltName, signed by the authority in \
+             sslrootcert and not itself one; sslmode=require without sslrootcert does not verify",
         ),
     }
 }

@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
+        fn any_bytes_are_survived(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8)) {
             let mut inbox = Inbox::new();
             for part in parts {
                 inbox.room().extend_from_slice(&part);

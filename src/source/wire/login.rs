@@ -88,7 +88,7 @@ async fn authenticate(line: &mut Line, to: &Connection, server_end_point: Option
             Authentication::SaslContinue(_) | Authentication::SaslFinal(_) => return Err(unexpected(&line.at(), b'R')),
             Authentication::Unsupported(method) => {
                 return Err(Error::definite(format!("{}: the server asks for {method}", line.at()))
-                    .hint("outboxd logs in by password (scram-sha-256, md5), client certificate, peer or trust: see pg_hba.conf"));
+                    .hint("pg_hba.conf must ask for scram-sha-256, md5, password, cert, peer or trust"));
             }
         }
     }

@@ -7,8 +7,8 @@
 //!   dial, login, who are you       the only loop that lasts
 //! ```
 //!
-//! Guarantees: no frame is skipped, and unknown bytes are an error; frames are borrowed from one receive buffer of bounded size;
-//! what the server reports keeps its SQLSTATE, and says whether trying again can help.
+//! Guarantees: no frame is skipped, and unknown bytes are an error; frames are borrowed from one receive buffer, which
+//! is as large as the largest frame needs; a server's error keeps its SQLSTATE and says whether trying again can help.
 
 mod inbox;
 mod line;

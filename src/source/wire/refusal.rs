@@ -59,8 +59,8 @@ fn verdict(code: &str, message: &str, during: During<'_>) -> (Class, Option<Stri
             definite("correct the password in postgres.url, postgres.password or postgres.password_file".into())
         }
         (During::Login(to), "28000") if message.contains("pg_hba.conf") => definite(format!(
-            "add a line to pg_hba.conf for database \"{}\" and user \"{}\" (the word replication there matches physical \
-             connections only), then SELECT pg_reload_conf()",
+            "add a line to pg_hba.conf for database \"{}\" and user \"{}\", then SELECT pg_reload_conf(); the word \
+             replication there matches physical connections only",
             to.dbname, to.user
         )),
         (During::Login(to), "3D000") => {
@@ -83,8 +83,8 @@ fn verdict(code: &str, message: &str, during: During<'_>) -> (Class, Option<Stri
             definite("ALTER SYSTEM SET wal_level = logical, then restart PostgreSQL".into())
         }
         (During::Start { slot }, "55000") | (During::Stream { slot, .. }, "55000" | "58P01") => definite(format!(
-            "the WAL that slot \"{slot}\" needs is gone, so events may be missing: SELECT pg_drop_replication_slot('{slot}'), \
-             then outboxd init creates it anew from now on"
+            "the WAL that slot \"{slot}\" needs is gone, so events may be missing: after \
+             SELECT pg_drop_replication_slot('{slot}'), outboxd init creates it anew"
         )),
         (During::Stream { publication, .. }, "42704") => {
             definite(format!("outboxd init creates publication \"{publication}\""))

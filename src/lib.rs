@@ -4,5 +4,6 @@ pub mod config;
 pub mod error;
 pub mod init;
 pub mod lsn;
+pub mod sink;
 pub mod source;
 pub mod status;

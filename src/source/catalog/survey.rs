@@ -210,7 +210,7 @@ impl Catalog {
         let mut setup: Setup = self.object(SETUP, &[]).await?.unwrap_or_default();
         let settings: Vec<(String, Setting)> = self.objects(SETTINGS, &[]).await?;
         setup.settings = settings.into_iter().collect();
-        setup.wal_rate = self.unless_hidden(self.object(WAL_RATE, &[]).await)?.flatten();
+        setup.wal_rate = self.unless_hidden(self.object(WAL_RATE, &[]).await)?.flatten().flatten();
         Ok(setup)
     }
 
@@ -264,8 +264,8 @@ const SETTINGS: &str = "SELECT jsonb_build_array(name, jsonb_build_object('setti
         'synchronous_standby_names', 'logical_decoding_work_mem', 'output_plugin_libraries') \
     OR split_part(name, '.', 1) IN ('rds', 'cloudsql', 'azure', 'neon')";
 
-const WAL_RATE: &str = "SELECT to_jsonb((wal_bytes / greatest(extract(epoch FROM now() - stats_reset), 1))::float8)::text \
-    FROM pg_stat_wal";
+const WAL_RATE: &str = "SELECT coalesce(to_jsonb((wal_bytes / \
+    greatest(extract(epoch FROM now() - stats_reset), 1))::float8), 'null')::text FROM pg_stat_wal";
 
 const ROLE: &str = "SELECT jsonb_build_object('name', rolname, 'superuser', rolsuper, 'replication', rolreplication, \
     'bypass_rls', rolbypassrls, 'rds_replication', EXISTS (SELECT FROM pg_roles AS g \
@@ -284,7 +284,8 @@ const TABLE: &str = "SELECT jsonb_build_object('schema', n.nspname, 'name', c.re
     'readable', has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'), \
     'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'not_null', a.attnotnull, \
         'generated', a.attgenerated <> '', \
-        'type', format_type(CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, NULL)) ORDER BY a.attnum), '[]') \
+        'type', format_type(CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, NULL)) \
+        ORDER BY a.attnum), '[]') \
       FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid \
       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), \
     'indexed', (SELECT coalesce(jsonb_agg(a.attname), '[]') FROM pg_index AS i \

@@ -3,8 +3,8 @@
 //! The only request that shows whether this principal may *write* to a topic without writing to it (KIP-430), and one
 //! that never creates a topic, unlike a producer's metadata request.
 #![allow(unsafe_code)]
-// Safety, once for the module: every pointer comes from librdkafka and is checked for null before use. What it
-// gives away (queue, options, collection, event) is owned by an `Owned`, which destroys it once and outlives all that is
+// Safety, once for the module: every pointer comes from librdkafka and is checked for null before use. What it gives
+// away (queue, options, collection, event) is held by an `Owned`, which destroys it once and outlives all that is
 // borrowed from it: topic descriptions live in the event, and are copied before it is dropped. The client outlives the
 // call, because the caller holds a reference to it. Queue and event stay on this thread.
 

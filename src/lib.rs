@@ -9,6 +9,7 @@
 //! `pipeline` joins the pure rooms into one state machine that decides; `relay` is the shell that does.
 
 pub mod admin;
+pub mod check;
 pub mod config;
 pub mod demo;
 pub mod error;

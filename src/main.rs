@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::{Cli, Command, Failure, Outcome};
 use outboxd::config::{self, Config};
-use outboxd::error::Error;
 use outboxd::relay;
 
 fn main() -> ExitCode {
@@ -25,7 +24,7 @@ async fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Init(args) => cli::init(&config()?, args).await,
         Command::Run => Ok(relay::run(config()?, cli::signals::shutdown()?).await.map(|()| ExitCode::SUCCESS)?),
-        Command::Check(_) => absent(cli::signals::shutdown()?).await,
+        Command::Check(args) => cli::check(&config()?, args).await,
         Command::Status(args) => cli::status::run(&config()?, args).await,
         Command::Health(args) => cli::http::health(config()?.http.listen, args).await,
         Command::Config => cli::print(&config::reference()),
@@ -33,9 +32,4 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Completions { shell } => cli::completions(shell),
         Command::Man { dir } => cli::man(dir.as_deref()),
     }
-}
-
-/// Stands where the call into `check` goes.
-async fn absent(_shutdown: impl Future<Output = ()>) -> Outcome {
-    Err(Error::definite("this command's room is not in this tree").into())
 }

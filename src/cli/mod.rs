@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use outboxd::check::{self, Colour, Strictness};
 use outboxd::config::{self, Config, Connection};
 use outboxd::error::Error;
 use outboxd::{demo, init};
 
-use crate::log::{Filter, Format};
+use crate::log::{self, Filter, Format};
 
 /// Under which options that every command takes are listed.
 const GLOBAL: &str = "Global options";
@@ -193,6 +194,15 @@ pub async fn init(config: &Config, args: Init) -> Outcome {
 pub async fn demo(args: Demo, shutdown: impl Future<Output = ()>) -> Outcome {
     demo::run(demo::Options { rate: args.rate, duration: args.duration }, shutdown).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `outboxd check`
+pub async fn check(config: &Config, args: Check) -> Outcome {
+    let report = check::run(config).await;
+    let colour = if log::coloured(&io::stdout()) { Colour::Ansi } else { Colour::Plain };
+    print(&if args.json { report.json() } else { report.text(colour) })?;
+    let strictness = if args.strict { Strictness::Strict } else { Strictness::Lenient };
+    Ok(ExitCode::from(report.exit_code(strictness)))
 }
 
 /// `outboxd completions`

@@ -1,5 +1,7 @@
 //! Where records go, and everything that names `rdkafka`.
 
+mod describe;
+pub mod inspect;
 pub mod kafka;
 
 use rdkafka::ClientConfig;

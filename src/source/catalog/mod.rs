@@ -9,6 +9,7 @@ mod facts;
 mod place;
 mod quote;
 mod session;
+pub mod survey;
 mod verdict;
 
 use std::time::Duration;

@@ -131,6 +131,11 @@ impl Session {
         self.line.is_encrypted()
     }
 
+    /// A setting as it is in this session, the way `SHOW` prints it.
+    pub async fn show(&mut self, setting: &str) -> Result<Option<String>> {
+        Ok(self.line.ask(&format!("SHOW {setting}")).await?.into_iter().next().flatten())
+    }
+
     /// Starts to stream from where the slot stands.
     pub async fn start(mut self, start: Start<'_>) -> Result<Stream> {
         self.line.send(|out| postgres_protocol::message::frontend::query(&start_replication(start), out)).await?;

@@ -1,0 +1,180 @@
+//! Verdicts about the column mapping and the keys: `outbox.*`, `route.*`.
+
+use crate::config::{Config, Outbox, Piece};
+use crate::source::catalog::survey::{OutboxColumn, OutboxTable, Survey};
+
+use super::Finding;
+use super::facts::Facts;
+use super::publication::{is_source, plain_name, sql_name};
+use super::routing::columns_named;
+use super::words;
+
+pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![order(config)];
+    if let Some(survey) = &facts.survey {
+        findings.extend(columns(config, survey));
+    }
+    findings
+}
+
+fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
+    const ID: &str = "outbox.columns";
+    let mut findings = Vec::new();
+    for table in survey.tables.iter().filter(|table| table.kind.is_some()) {
+        let Some(outbox) = config.outbox.iter().find(|outbox| is_source(outbox, table)) else { continue };
+        let before = findings.len();
+        findings.extend(parts(outbox).into_iter().filter_map(|(part, name)| column(table, part, name)));
+        let unknown = columns_named(config, outbox).into_iter().filter(|name| find(table, name).is_none());
+        findings.extend(unknown.map(|name| {
+            Finding::fail(ID, format!("a route names column \"{name}\", which {} lacks", plain_name(table)))
+                .hint(format!("its columns: {}", names(table)))
+        }));
+        if !table.readable {
+            let grant = format!("GRANT SELECT ON {} TO {};", sql_name(table), words::identifier(&survey.role.name));
+            let message =
+                format!("rows of {} may not be read: no sample, and no recovery after a lost slot", plain_name(table));
+            findings.push(Finding::notice(ID, message).hint(grant));
+        }
+        if findings.len() == before {
+            let count = parts(outbox).len();
+            findings.push(Finding::ok(
+                ID,
+                format!("{}: {count} mapped columns, each of a fitting type", plain_name(table)),
+            ));
+        }
+    }
+    if survey.tables.is_empty() {
+        findings.push(Finding::ok(ID, "events come as logical messages: their members show with the first event"));
+    }
+    findings
+}
+
+/// What a column is for, and so which types it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Id,
+    Text(&'static str),
+    Payload,
+    Timestamp,
+    Headers,
+    Partition,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Id => "id",
+            Part::Text(name) => name,
+            Part::Payload => "payload",
+            Part::Timestamp => "timestamp",
+            Part::Headers => "headers",
+            Part::Partition => "partition",
+        }
+    }
+
+    /// Types that are rendered exactly.
+    fn fitting(self) -> &'static [&'static str] {
+        match self {
+            Part::Id => &["uuid", "text", "character varying", "character", "bigint", "integer", "smallint"],
+            Part::Text(_) => {
+                &["text", "character varying", "character", "name", "uuid", "bigint", "integer", "smallint"]
+            }
+            Part::Payload => &["json", "jsonb", "text", "character varying", "bytea"],
+            Part::Timestamp => &["timestamp with time zone", "timestamp without time zone"],
+            Part::Headers => &["json", "jsonb", "text", "character varying"],
+            Part::Partition => &["integer", "smallint", "bigint"],
+        }
+    }
+
+    /// Whether any other type will do by its text.
+    fn takes_any_text(self) -> bool {
+        match self {
+            Part::Id | Part::Text(_) | Part::Payload => true,
+            Part::Timestamp | Part::Headers | Part::Partition => false,
+        }
+    }
+}
+
+fn parts(outbox: &Outbox) -> Vec<(Part, &str)> {
+    let columns = &outbox.columns;
+    let optional = [
+        (Part::Text("aggregate_type"), &columns.aggregate_type),
+        (Part::Text("aggregate_id"), &columns.aggregate_id),
+        (Part::Text("event_type"), &columns.event_type),
+        (Part::Timestamp, &columns.timestamp),
+        (Part::Headers, &columns.headers),
+        (Part::Partition, &columns.partition),
+    ];
+    let optional = optional.into_iter().filter_map(|(part, name)| Some((part, name.as_deref()?)));
+    [(Part::Id, columns.id.as_str()), (Part::Payload, columns.payload.as_str())].into_iter().chain(optional).collect()
+}
+
+fn column(table: &OutboxTable, part: Part, name: &str) -> Option<Finding> {
+    const ID: &str = "outbox.columns";
+    let (of, role) = (plain_name(table), part.name());
+    let Some(column) = find(table, name) else {
+        return Some(
+            Finding::fail(ID, format!("{of} has no column \"{name}\" for the {role}"))
+                .hint(format!("in [[outbox]]: columns = {{ {role} = \"…\" }}, one of {}", names(table))),
+        );
+    };
+    let type_name = &column.type_name;
+    if !part.fitting().contains(&type_name.as_str()) {
+        let message = format!("{of}: column \"{name}\" for the {role} has type {type_name}");
+        return Some(match part.takes_any_text() {
+            true => Finding::notice(
+                ID,
+                format!("{message}: its text is used, and the stream runs in text, which is slower"),
+            ),
+            false => Finding::fail(ID, message).hint(format!("map a column of type {}", part.fitting().join(", "))),
+        });
+    }
+    if part == Part::Id && !column.not_null {
+        return Some(
+            Finding::warn(
+                ID,
+                format!("{of}: column \"{name}\" for the id may be NULL, and such an event cannot be published"),
+            )
+            .hint(format!(
+                "ALTER TABLE {} ALTER COLUMN {} SET NOT NULL;",
+                sql_name(table),
+                words::identifier(name)
+            )),
+        );
+    }
+    None
+}
+
+fn find<'a>(table: &'a OutboxTable, name: &str) -> Option<&'a OutboxColumn> {
+    table.columns.iter().find(|column| column.name == name)
+}
+
+fn names(table: &OutboxTable) -> String {
+    words::list(table.columns.iter().map(|column| &column.name))
+}
+
+/// A key that holds the event's id is different for every event, so nothing orders the events of one aggregate.
+fn order(config: &Config) -> Finding {
+    const ID: &str = "route.order";
+    let by_id = |route: &crate::config::Route| {
+        route.key.pieces.iter().any(|piece| matches!(piece, Piece::Column(name) if name == "id"))
+    };
+    let everything = config.routes.iter().position(|route| route.matches.is_empty());
+    let used = &config.routes[..everything.map_or(config.routes.len(), |at| at + 1)];
+    let unordered: Vec<String> =
+        used.iter().enumerate().filter(|(_, route)| by_id(route)).map(|(at, _)| format!("route {}", at + 1)).collect();
+    let default = everything.is_none().then(|| "the default route".to_owned());
+    let unordered: Vec<String> = unordered.into_iter().chain(default).collect();
+    if unordered.is_empty() {
+        return Finding::ok(ID, "events with the same key keep their order, and no key holds the event's id");
+    }
+    Finding::notice(
+        ID,
+        format!("{}: the key holds the event's id, so the events of one aggregate have no order", unordered.join(", ")),
+    )
+    .hint("in [[route]]: key = \"{aggregate_id}\"")
+}
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+use super::super::Verdict::{self, Fail, Notice, Ok, Warn};
+use super::super::routing::topics;
+use super::super::tests::{assert_finding, column as place, config, route, row, survey, table};
+use super::*;
+use crate::config::{OutboxSource, Pattern};
+
+fn judged(change: impl FnOnce(&mut Config, &mut OutboxTable)) -> Vec<Finding> {
+    let (mut config, mut table) = (config(), table());
+    change(&mut config, &mut table);
+    columns(&config, &Survey { tables: vec![table], ..survey() })
+}
+
+fn typed(name: &str, type_name: &str) -> Vec<Finding> {
+    judged(|config, table| {
+        config.outbox[0].columns.partition = (name == "partition").then(|| "partition".to_owned());
+        match table.columns.iter_mut().find(|column| column.name == name) {
+            Some(column) => column.type_name = type_name.into(),
+            None => table.columns.push(OutboxColumn {
+                name: name.into(),
+                type_name: type_name.into(),
+                ..OutboxColumn::default()
+            }),
+        }
+    })
+}
+
+#[test]
+fn each_part_takes_the_types_that_can_play_it() {
+    for (name, type_name, verdict) in [
+        ("id", "uuid", Ok),
+        ("id", "text", Ok),
+        ("id", "character varying", Ok),
+        ("id", "bigint", Ok),
+        ("id", "integer", Ok),
+        ("id", "numeric", Notice),
+        ("payload", "json", Ok),
+        ("payload", "bytea", Ok),
+        ("payload", "xml", Notice),
+        ("event_type", "mood", Notice),
+        ("created_at", "timestamp without time zone", Ok),
+        ("created_at", "date", Fail),
+        ("headers", "json", Ok),
+        ("headers", "hstore", Fail),
+        ("partition", "integer", Ok),
+        ("partition", "text", Fail),
+    ] {
+        let findings = typed(name, type_name);
+        assert_eq!(findings[0].verdict, verdict, "{name} {type_name}: {findings:#?}");
+    }
+}
+
+#[test]
+fn a_missing_column_is_named_with_those_there_are() {
+    let findings = judged(|config, _| config.outbox[0].columns.payload = "body".into());
+    assert_finding(
+        &findings[0],
+        Fail,
+        "public.outbox has no column \"body\" for the payload",
+        "columns = { payload = \"…\" }, one of \"id\"",
+    );
+    let findings = judged(|config, _| config.routes.push(route(&[("tenant", "a*")], "t", place("region"))));
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert_finding(&findings[0], Fail, "a route names column \"region\"", "its columns: \"id\"");
+    assert_finding(&findings[1], Fail, "a route names column \"tenant\"", "");
+}
+
+#[test]
+fn an_id_that_may_be_null_is_a_warning() {
+    let findings = judged(|_, table| table.columns[0].not_null = false);
+    assert_finding(&findings[0], Warn, "may be NULL", "ALTER TABLE public.outbox ALTER COLUMN id SET NOT NULL;");
+}
+
+#[test]
+fn a_table_that_may_not_be_read_still_streams() {
+    let findings = judged(|_, table| (table.readable, table.sample) = (false, None));
+    assert_finding(&findings[0], Notice, "may not be read", "GRANT SELECT ON public.outbox TO relay;");
+}
+
+#[test]
+fn messages_have_no_columns_to_check() {
+    let findings = columns(&config(), &Survey { tables: Vec::new(), ..survey() });
+    assert_finding(&findings[0], Ok, "logical messages", "");
+}
+
+#[test]
+fn a_key_with_the_events_id_is_told() {
+    let with = |routes| order(&Config { routes, ..config() });
+    let hint = "key = \"{aggregate_id}\"";
+    assert_finding(&with(vec![]), Notice, "the default route", hint);
+    let some = || route(&[("event_type", "order.*")], "orders", place("aggregate_id"));
+    let rest = || route(&[], "rest", place("aggregate_id"));
+    assert_finding(&with(vec![some()]), Notice, "the default route: the key", hint);
+    assert_eq!(with(vec![some(), rest()]).verdict, Verdict::Ok);
+    let by_id = route(&[("event_type", "user.*")], "users", place("id"));
+    assert_finding(&with(vec![some(), by_id.clone(), rest()]), Notice, "route 2: the key", hint);
+    // Behind a route that takes everything, nothing arrives.
+    assert_eq!(with(vec![rest(), by_id]).verdict, Verdict::Ok);
+}
+
+#[test]
+fn topics_come_from_the_routes_and_the_sampled_rows() {
+    let mut config = config();
+    config.routes = vec![route(&[("event_type", "user.*")], "users", place("id"))];
+    let mut table = table();
+    let mut user = row("user", 10.0, 10);
+    user.columns.insert("event_type".into(), Some("user.created".into()));
+    let mut untyped = row("", 1.0, 1);
+    untyped.columns.insert("aggregate_type".into(), None);
+    table.sample = Some(vec![row("order", 60.0, 500), row("order", -5.0, 900), user, untyped]);
+    let topics = topics(&config, &[table]);
+    let names: Vec<&str> = topics.keys().map(String::as_str).collect();
+    assert_eq!(names, ["outbox.event.order", "users"]);
+    let orders = &topics["outbox.event.order"];
+    assert_eq!((orders.rows, orders.largest, orders.oldest, orders.newest), (2, 900, Some(60.0), Some(-5.0)));
+    assert_eq!(topics["users"].rows, 1);
+}
+
+#[test]
+fn a_topic_named_in_a_route_counts_without_any_row() {
+    let mut config = config();
+    config.routes = vec![route(&[], "all", place("id"))];
+    config.routes[0].topic = Pattern { pieces: vec![Piece::Literal("all".into())] };
+    config.outbox[0].source = OutboxSource::MessagePrefix("outbox".into());
+    assert_eq!(topics(&config, &[]).keys().collect::<Vec<_>>(), ["all"]);
+}

@@ -1,0 +1,210 @@
+//! Verdicts about what the publication sends: `pub.*`.
+
+use crate::config::{Columns, Config, Outbox, OutboxSource};
+use crate::source::catalog::survey::{OutboxTable, Survey};
+use crate::source::catalog::{Publication, PublishedTable};
+
+use super::Finding;
+use super::facts::Facts;
+use super::words;
+
+pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
+    let Some(survey) = &facts.survey else { return Vec::new() };
+    let name = config.postgres.publication.as_str();
+    let Some(publication) = &survey.publication else { return vec![missing(name, &survey.tables)] };
+    let mut findings = vec![exists(name, publication, &survey.tables), scope(name, publication, &survey.tables)];
+    findings.extend(filter(name, publication, &config.outbox, survey));
+    findings.push(partition(name, publication, &survey.tables));
+    findings
+}
+
+fn missing(name: &str, tables: &[OutboxTable]) -> Finding {
+    let target = match tables {
+        [] => String::new(),
+        tables => format!(" FOR TABLE {}", tables.iter().map(sql_name).collect::<Vec<_>>().join(", ")),
+    };
+    Finding::fail("pub.exists", format!("publication \"{name}\" does not exist")).hint(format!(
+        "CREATE PUBLICATION {}{target} WITH (publish = 'insert', publish_via_partition_root = true);  -- before the \
+         slot",
+        words::identifier(name)
+    ))
+}
+
+fn exists(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Finding {
+    const ID: &str = "pub.exists";
+    let identifier = words::identifier(name);
+    if !publication.insert {
+        return Finding::fail(ID, format!("publication \"{name}\" sends no inserts"))
+            .hint(format!("ALTER PUBLICATION {identifier} SET (publish = 'insert');"));
+    }
+    if let Some(absent) = tables.iter().find(|table| table.kind.is_none()) {
+        return Finding::fail(ID, format!("table {} does not exist", plain_name(absent)))
+            .hint("outboxd init, or mend outbox.table");
+    }
+    if let Some(wrong) = tables.iter().find(|table| !matches!(table.kind.as_deref(), Some("r" | "p"))) {
+        return Finding::fail(ID, format!("{} is not a table, so nothing of it is in the WAL", plain_name(wrong)))
+            .hint("name the table that the rows are written to in outbox.table");
+    }
+    if let Some(unlogged) = tables.iter().find(|table| table.unlogged) {
+        return Finding::fail(
+            ID,
+            format!("table {} is unlogged, so nothing of it is in the WAL", plain_name(unlogged)),
+        )
+        .hint(format!("ALTER TABLE {} SET LOGGED;", sql_name(unlogged)));
+    }
+    match tables.iter().find(|table| !is_published(publication, table)) {
+        Some(left_out) => Finding::fail(ID, format!("publication \"{name}\" lacks table {}", plain_name(left_out)))
+            .hint(format!("ALTER PUBLICATION {identifier} ADD TABLE {};", sql_name(left_out))),
+        None => Finding::ok(ID, format!("publication \"{name}\" sends the inserts of every outbox")),
+    }
+}
+
+fn scope(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Finding {
+    const ID: &str = "pub.scope";
+    let identifier = words::identifier(name);
+    let actions = [("update", publication.update), ("delete", publication.delete), ("truncate", publication.truncate)];
+    let actions: Vec<&str> = actions.iter().filter(|(_, sent)| *sent).map(|(action, _)| *action).collect();
+    if publication.all_tables {
+        let targets: Vec<String> = tables.iter().map(sql_name).collect();
+        return Finding::warn(
+            ID,
+            format!("publication \"{name}\" is FOR ALL TABLES: every table is decoded and sent for nothing"),
+        )
+        .hint(format!(
+            "DROP PUBLICATION {identifier}; CREATE PUBLICATION {identifier} FOR TABLE {} WITH (publish \
+             = 'insert', publish_via_partition_root = true);",
+            targets.join(", ")
+        ));
+    }
+    let ours = |published: &PublishedTable| tables.iter().any(|table| is_of(published, table));
+    let others: Vec<String> = publication
+        .tables
+        .iter()
+        .filter(|published| !ours(published))
+        .map(|published| format!("{}.{}", published.schema, published.name))
+        .collect();
+    if let [first, rest @ ..] = others.as_slice() {
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        return Finding::warn(
+            ID,
+            format!("publication \"{name}\" also sends {first}{more}, decoded and sent for nothing"),
+        )
+        .hint(format!("ALTER PUBLICATION {identifier} DROP TABLE {first};"));
+    }
+    match actions.is_empty() {
+        true => Finding::ok(ID, format!("publication \"{name}\" sends inserts of the outbox and nothing else")),
+        false => Finding::warn(
+            ID,
+            format!("publication \"{name}\" also sends {}, decoded and sent for nothing", actions.join(", ")),
+        )
+        .hint(format!("ALTER PUBLICATION {identifier} SET (publish = 'insert');")),
+    }
+}
+
+fn filter(name: &str, publication: &Publication, outboxes: &[Outbox], survey: &Survey) -> Vec<Finding> {
+    const ID: &str = "pub.filter";
+    let mut findings = Vec::new();
+    for table in &survey.tables {
+        let Some(published) = publication.tables.iter().find(|published| is_of(published, table)) else { continue };
+        if let Some(filter) = &published.row_filter {
+            let message = format!("publication \"{name}\" sends only rows of {} where {filter}", plain_name(table));
+            findings.push(Finding::warn(ID, message).hint(format!(
+                "ALTER PUBLICATION {} SET TABLE {};  -- without WHERE, if all are wanted",
+                words::identifier(name),
+                sql_name(table)
+            )));
+        }
+        let mapped = outboxes.iter().find(|outbox| is_source(outbox, table)).map(|outbox| mapped(&outbox.columns));
+        for column in mapped.into_iter().flatten() {
+            let left_out = published.columns.as_ref().is_some_and(|sent| sent.iter().all(|sent| sent != column));
+            let exists = table.columns.iter().find(|known| known.name == column);
+            // Generated columns are not sent before 18, whatever the list says.
+            let generated = exists.is_some_and(|column| column.generated) && survey.server.version < 180_000;
+            if exists.is_some() && (left_out || generated) {
+                let why = if generated {
+                    "is generated, and generated columns are not sent before PostgreSQL 18"
+                } else {
+                    "is not in the publication's column list"
+                };
+                findings.push(Finding::fail(ID, format!("column \"{column}\" of {} {why}", plain_name(table))).hint(
+                    format!(
+                        "ALTER PUBLICATION {} SET TABLE {};  -- without a column list; or map another column",
+                        words::identifier(name),
+                        sql_name(table)
+                    ),
+                ));
+            }
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(ID, format!("publication \"{name}\" leaves out no row and no mapped column")));
+    }
+    findings
+}
+
+fn partition(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Finding {
+    const ID: &str = "pub.partition";
+    let partitioned = tables.iter().find(|table| table.kind.as_deref() == Some("p"));
+    match partitioned {
+        None => Finding::ok(ID, "no outbox is partitioned"),
+        Some(_) if publication.via_root => Finding::ok(ID, "partitions arrive under the name of their root"),
+        // Under their own names no outbox knows them, so that their rows would be passed over in silence.
+        Some(table) => Finding::fail(
+            ID,
+            format!("rows of {} arrive under their partitions' names, which no outbox is mapped to", plain_name(table)),
+        )
+        .hint(format!("ALTER PUBLICATION {} SET (publish_via_partition_root = true);", words::identifier(name))),
+    }
+}
+
+/// The columns that play a part.
+pub(super) fn mapped(columns: &Columns) -> impl Iterator<Item = &str> {
+    let optional = [
+        &columns.aggregate_type,
+        &columns.aggregate_id,
+        &columns.event_type,
+        &columns.timestamp,
+        &columns.headers,
+        &columns.partition,
+    ];
+    [columns.id.as_str(), columns.payload.as_str()]
+        .into_iter()
+        .chain(optional.into_iter().flatten().map(String::as_str))
+}
+
+/// True when this block is about this table.
+pub(super) fn is_source(outbox: &Outbox, table: &OutboxTable) -> bool {
+    match &outbox.source {
+        OutboxSource::Table { schema, name } => *schema == table.schema && *name == table.name,
+        OutboxSource::MessagePrefix(_) => false,
+    }
+}
+
+/// `schema.name`, for messages.
+pub(super) fn plain_name(table: &OutboxTable) -> String {
+    format!("{}.{}", table.schema, table.name)
+}
+
+/// `schema.name`, for statements.
+pub(super) fn sql_name(table: &OutboxTable) -> String {
+    format!("{}.{}", words::identifier(&table.schema), words::identifier(&table.name))
+}
+
+fn is_published(publication: &Publication, table: &OutboxTable) -> bool {
+    // Without the root's name, a partitioned table is there when all its leaves are.
+    let has = |name: &str| {
+        publication.tables.iter().any(|published| format!("{}.{}", published.schema, published.name) == name)
+    };
+    has(&plain_name(table))
+        || (!table.leaves.is_empty() && table.kind.as_deref() == Some("p") && table.leaves.iter().all(|leaf| has(leaf)))
+}
+
+/// True when this is the table, or one of its partitions.
+fn is_of(published: &PublishedTable, table: &OutboxTable) -> bool {
+    let name = format!("{}.{}", published.schema, published.name);
+    name == plain_name(table) || table.leaves.contains(&name)
+}
+
+#[cfg(test)]
+#[path = "publication_tests.rs"]
+mod tests;

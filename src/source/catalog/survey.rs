@@ -1,0 +1,351 @@
+//! What `outboxd check` asks beyond the facts every command needs: settings, role, neighbours, and a sample of rows.
+//!
+//! Plain SELECTs enter, plain structs leave, nothing is judged here. What a privilege hides is `None`. Nothing is
+//! written, and no query reads a whole table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio_postgres::types::ToSql;
+
+use super::{Catalog, Place, Publication, Server, Slot, Transaction, quote_identifier, quote_literal};
+use crate::config::{Outbox, OutboxSource};
+use crate::error::{Error, Result};
+
+/// What to look at.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// The slot's name.
+    pub slot: &'a str,
+    /// The publication's name.
+    pub publication: &'a str,
+    /// The outboxes; those without a table are passed over.
+    pub outboxes: &'a [Outbox],
+    /// Columns that routes name beside the mapped parts.
+    pub route_columns: &'a BTreeSet<String>,
+}
+
+/// Everything the database said.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub struct Survey {
+    pub server: Server,
+    pub setup: Setup,
+    pub role: Role,
+    pub slot: Option<Slot>,
+    /// All slots of the cluster, ours included.
+    pub slots: Vec<AnySlot>,
+    pub senders: Senders,
+    pub publication: Option<Publication>,
+    /// In the order of `Ask::outboxes`, tables only.
+    pub tables: Vec<OutboxTable>,
+    pub transactions: Vec<Transaction>,
+    pub spill: Option<Spill>,
+    pub position_table: Option<PositionTable>,
+    pub place: Option<Place>,
+}
+
+/// How the server is set up.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Setup {
+    /// The database this session is in.
+    pub database: String,
+    /// The TLS version of this session.
+    pub tls: Option<String>,
+    /// A function `aurora_version` exists.
+    pub aurora: bool,
+    /// A role `supabase_admin` exists.
+    pub supabase: bool,
+    /// WAL bytes per second since `pg_stat_wal` was last reset.
+    #[serde(skip)]
+    pub wal_rate: Option<f64>,
+    /// The settings a check looks at, and those of the known providers.
+    #[serde(skip)]
+    pub settings: BTreeMap<String, Setting>,
+}
+
+/// One row of `pg_settings`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[allow(missing_docs)]
+pub struct Setting {
+    pub setting: String,
+    pub unit: Option<String>,
+}
+
+/// The role of this session.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[allow(missing_docs)]
+pub struct Role {
+    pub name: String,
+    pub superuser: bool,
+    pub replication: bool,
+    pub bypass_rls: bool,
+    /// Member of Amazon's `rds_replication`.
+    pub rds_replication: bool,
+}
+
+/// Any slot, as far as capacity and standbys go.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[allow(missing_docs)]
+pub struct AnySlot {
+    pub slot_name: String,
+    pub slot_type: String,
+    pub active: bool,
+    pub wal_status: Option<String>,
+    /// 17 and later.
+    pub invalidation_reason: Option<String>,
+}
+
+/// The walsenders at work.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct Senders {
+    /// All of them.
+    pub all: i64,
+    /// Those that hold no logical slot: physical standbys, and backups.
+    pub physical: i64,
+}
+
+/// One outbox table, if it is there at all.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct OutboxTable {
+    /// The schema's name, unquoted.
+    pub schema: String,
+    /// The table's name, unquoted.
+    pub name: String,
+    /// `r`, `p` (partitioned), `v`…; `None`: there is no such table.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// Never in the WAL.
+    #[serde(default)]
+    pub unlogged: bool,
+    /// Row-level security applies to our role here.
+    #[serde(default)]
+    pub row_security: bool,
+    /// We may SELECT.
+    #[serde(default)]
+    pub readable: bool,
+    /// In the table's own order.
+    #[serde(default)]
+    pub columns: Vec<OutboxColumn>,
+    /// First columns of indexes: what can be sorted by without reading the whole table.
+    #[serde(default)]
+    pub indexed: Vec<String>,
+    /// The leaves of a partitioned table, as `schema.name`.
+    #[serde(default)]
+    pub leaves: Vec<String>,
+    /// Some of its newest and oldest rows; `None` when they could not be read.
+    #[serde(skip)]
+    pub sample: Option<Vec<SampleRow>>,
+}
+
+/// One column of an outbox table.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct OutboxColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type without modifiers, a domain's base type for a domain.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// NULL is refused.
+    pub not_null: bool,
+    /// `GENERATED ALWAYS AS`, which only PostgreSQL 18 can publish.
+    pub generated: bool,
+}
+
+/// One row of the sample: what routes and limits need of it, never its payload.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct SampleRow {
+    /// Column → its text.
+    pub columns: BTreeMap<String, Option<String>>,
+    /// Seconds since its timestamp; negative when that lies in the future.
+    pub age: Option<f64>,
+    /// Bytes of its payload: exact for the largest few, at least this for the others.
+    pub size: Option<i64>,
+}
+
+/// `pg_stat_replication_slots`
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[allow(missing_docs)]
+pub struct Spill {
+    pub spill_bytes: i64,
+    pub total_bytes: i64,
+}
+
+/// What we may do with `outboxd.position`.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[allow(missing_docs)]
+pub struct PositionTable {
+    pub usage: bool,
+    pub select: bool,
+    pub insert: bool,
+    pub update: bool,
+}
+
+impl Catalog {
+    /// Asks everything that `outboxd check` judges. Only a lost session is an error.
+    pub async fn survey(&self, ask: &Ask<'_>) -> Result<Survey> {
+        let position_table: Option<PositionTable> = self.object(POSITION_TABLE, &[]).await?;
+        let place = match position_table {
+            Some(table) if table.usage && table.select => self.position(ask.slot).await?,
+            Some(_) | None => None,
+        };
+        Ok(Survey {
+            server: self.server().await?,
+            setup: self.setup().await?,
+            role: self.object(ROLE, &[]).await?.unwrap_or_default(),
+            slot: self.slot(ask.slot).await?,
+            slots: self.objects(SLOTS, &[]).await?,
+            senders: self.object(SENDERS, &[]).await?.unwrap_or_default(),
+            publication: self.publication(ask.publication).await?,
+            tables: self.outbox_tables(ask).await?,
+            transactions: self.open_transactions(self.pid()).await?,
+            spill: self.object(SPILL, &[&ask.slot]).await?,
+            position_table,
+            place,
+        })
+    }
+
+    async fn setup(&self) -> Result<Setup> {
+        let mut setup: Setup = self.object(SETUP, &[]).await?.unwrap_or_default();
+        let settings: Vec<(String, Setting)> = self.objects(SETTINGS, &[]).await?;
+        setup.settings = settings.into_iter().collect();
+        setup.wal_rate = self.unless_hidden(self.object(WAL_RATE, &[]).await)?.flatten().flatten();
+        Ok(setup)
+    }
+
+    async fn outbox_tables(&self, ask: &Ask<'_>) -> Result<Vec<OutboxTable>> {
+        let mut tables = Vec::new();
+        for outbox in ask.outboxes {
+            if let OutboxSource::Table { schema, name } = &outbox.source {
+                let mut table: OutboxTable = self.object(TABLE, &[schema, name]).await?.unwrap_or_default();
+                (table.schema, table.name) = (schema.clone(), name.clone());
+                if table.readable && matches!(table.kind.as_deref(), Some("r" | "p")) {
+                    let sql = sample_sql(&table, outbox, ask.route_columns);
+                    table.sample = self.unless_hidden(self.objects(&sql, &[]).await)?;
+                }
+                tables.push(table);
+            }
+        }
+        Ok(tables)
+    }
+
+    /// The rows of a query that gives one JSON text each.
+    async fn objects<T: DeserializeOwned>(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<T>> {
+        let rows = self.rows("cannot survey the database", sql, parameters).await?;
+        let parsed = rows.iter().map(|row| serde_json::from_str(row.get(0)));
+        parsed.collect::<std::result::Result<_, _>>().map_err(|error| {
+            Error::definite("cannot survey the database: its answer has an unknown shape").because(error)
+        })
+    }
+
+    async fn object<T: DeserializeOwned>(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Option<T>> {
+        Ok(self.objects(sql, parameters).await?.into_iter().next())
+    }
+
+    /// `None` when the server refused this one question, or was too slow to answer it, and goes on talking to us.
+    fn unless_hidden<T>(&self, answer: Result<T>) -> Result<Option<T>> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.sqlstate().is_some() && !self.is_closed() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+const SETUP: &str = "SELECT jsonb_build_object('database', current_database(), \
+    'tls', (SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl), \
+    'aurora', EXISTS (SELECT FROM pg_proc WHERE proname = 'aurora_version'), \
+    'supabase', EXISTS (SELECT FROM pg_roles WHERE rolname = 'supabase_admin'))::text";
+
+const SETTINGS: &str = "SELECT jsonb_build_array(name, jsonb_build_object('setting', setting, 'unit', unit))::text \
+    FROM pg_settings WHERE name IN ('wal_level', 'effective_wal_level', 'max_replication_slots', 'max_wal_senders', \
+        'max_slot_wal_keep_size', 'idle_replication_slot_timeout', 'synchronized_standby_slots', \
+        'synchronous_standby_names', 'logical_decoding_work_mem', 'output_plugin_libraries') \
+    OR split_part(name, '.', 1) IN ('rds', 'cloudsql', 'azure', 'neon')";
+
+const WAL_RATE: &str = "SELECT coalesce(to_jsonb((wal_bytes / \
+    greatest(extract(epoch FROM now() - stats_reset), 1))::float8), 'null')::text FROM pg_stat_wal";
+
+const ROLE: &str = "SELECT jsonb_build_object('name', rolname, 'superuser', rolsuper, 'replication', rolreplication, \
+    'bypass_rls', rolbypassrls, 'rds_replication', EXISTS (SELECT FROM pg_roles AS g \
+        WHERE g.rolname = 'rds_replication' AND pg_has_role(g.oid, 'MEMBER')))::text \
+    FROM pg_roles WHERE rolname = current_user";
+
+const SLOTS: &str = "SELECT to_jsonb(s)::text FROM pg_replication_slots AS s";
+
+const SENDERS: &str = "SELECT jsonb_build_object('all', count(*), 'physical', count(*) FILTER (WHERE NOT EXISTS \
+    (SELECT FROM pg_replication_slots AS s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')))::text \
+    FROM pg_stat_replication AS r";
+
+// pg_class is joined by name: resolving a name needs USAGE on its schema, which a relay may lack.
+const TABLE: &str = "SELECT jsonb_build_object('schema', n.nspname, 'name', c.relname, 'kind', c.relkind, \
+    'unlogged', c.relpersistence = 'u', 'row_security', row_security_active(c.oid), \
+    'readable', has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'), \
+    'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'not_null', a.attnotnull, \
+        'generated', a.attgenerated <> '', \
+        'type', format_type(CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, NULL)) \
+        ORDER BY a.attnum), '[]') \
+      FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid \
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), \
+    'indexed', (SELECT coalesce(jsonb_agg(a.attname), '[]') FROM pg_index AS i \
+      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] \
+      WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL), \
+    'leaves', (SELECT coalesce(jsonb_agg(ln.nspname || '.' || l.relname), '[]') FROM pg_partition_tree(c.oid) AS p \
+      JOIN pg_class AS l ON l.oid = p.relid JOIN pg_namespace AS ln ON ln.oid = l.relnamespace WHERE p.isleaf))::text \
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE n.nspname::text = $1 AND c.relname::text = $2";
+
+const SPILL: &str = "SELECT to_jsonb(s)::text FROM pg_stat_replication_slots AS s WHERE s.slot_name::text = $1";
+
+const POSITION_TABLE: &str = "SELECT jsonb_build_object('usage', has_schema_privilege(n.oid, 'USAGE'), \
+    'select', has_table_privilege(c.oid, 'SELECT'), 'insert', has_table_privilege(c.oid, 'INSERT'), \
+    'update', has_table_privilege(c.oid, 'UPDATE'))::text \
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE n.nspname = 'outboxd' AND c.relname = 'position'";
+
+/// Up to 1000 rows: the newest 900 and the oldest 100 by an indexed id, or any when no index can order them.
+fn sample_sql(table: &OutboxTable, outbox: &Outbox, route_columns: &BTreeSet<String>) -> String {
+    let from = format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.name));
+    let parts = &outbox.columns;
+    let column = |name: &str| table.columns.iter().find(|column| column.name == name);
+    let rows = if table.indexed.contains(&parts.id) {
+        let id = quote_identifier(&parts.id);
+        format!(
+            "(SELECT * FROM {from} ORDER BY {id} DESC LIMIT 900) UNION ALL \
+             (SELECT * FROM {from} ORDER BY {id} LIMIT 100)"
+        )
+    } else {
+        format!("SELECT * FROM {from} LIMIT 1000")
+    };
+    let mapped = [&parts.aggregate_type, &parts.aggregate_id, &parts.event_type].into_iter().flatten();
+    let texts: BTreeSet<&String> = mapped.chain(route_columns).filter(|name| column(name).is_some()).collect();
+    let texts: Vec<String> =
+        texts.iter().map(|name| format!("{}, s.{}::text", quote_literal(name), quote_identifier(name))).collect();
+    let age = match parts.timestamp.as_deref().and_then(column) {
+        Some(at) if at.type_name == "timestamp with time zone" => age_sql("now()", &at.name),
+        Some(at) if at.type_name == "timestamp without time zone" => age_sql("now() AT TIME ZONE 'UTC'", &at.name),
+        Some(_) | None => "NULL".to_owned(),
+    };
+    // Sorting by the stored size detoasts nothing; only the largest few are then measured in full.
+    let (stored, exact) = match column(&parts.payload) {
+        Some(payload) => {
+            let name = quote_identifier(&payload.name);
+            let text = if payload.type_name == "bytea" { "" } else { "::text" };
+            (format!("pg_column_size(s.{name})"), format!("octet_length(s.{name}{text})"))
+        }
+        None => ("0".to_owned(), "0".to_owned()),
+    };
+    format!(
+        "WITH sample AS ({rows}) SELECT jsonb_build_object('columns', jsonb_build_object({}), 'age', {age}, 'size', \
+         CASE WHEN row_number() OVER (ORDER BY {stored} DESC NULLS LAST) <= 20 THEN {exact} ELSE {stored} END)::text \
+         FROM sample AS s",
+        texts.join(", ")
+    )
+}
+
+/// An infinite timestamp has no age, and JSON has no infinity.
+fn age_sql(now: &str, column: &str) -> String {
+    let name = quote_identifier(column);
+    format!("CASE WHEN isfinite(s.{name}) THEN extract(epoch FROM {now} - s.{name}) END")
+}

@@ -50,7 +50,6 @@ impl FromStr for Filter {
 /// Starts logging; called once, before anything is logged.
 pub fn init(filter: Filter, format: Format) {
     let terminal = stderr().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter.0)).with_writer(stderr);
     let readable = match format {
         Format::Auto => terminal,
@@ -58,10 +57,15 @@ pub fn init(filter: Filter, format: Format) {
         Format::Json => false,
     };
     if readable {
-        lines.compact().with_target(false).with_ansi(colour).init();
+        lines.compact().with_target(false).with_ansi(coloured(&stderr())).init();
     } else {
         lines.json().flatten_event(true).with_current_span(false).init();
     }
+}
+
+/// Colour is for terminals, and for those who did not refuse it (<https://no-color.org>).
+pub fn coloured(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 #[cfg(test)]

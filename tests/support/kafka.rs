@@ -15,7 +15,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use rustix::process::Signal;
 
 use super::process::{Farewell, Log, Process, Scratch};
-use super::{PATIENCE, cache_dir, free_port, log_path, test_name, unique_name, within};
+use super::{PATIENCE, cache_dir, eventually, free_port, log_path, test_name, unique_name, within};
 
 /// How a private broker differs from the usual one.
 #[derive(Debug, Clone, Default)]
@@ -108,13 +108,15 @@ impl Kafka {
         self.create_topic_with(name, partitions, &[]);
     }
 
-    /// Creates a topic with settings such as `max.message.bytes`.
+    /// Creates a topic with settings such as `max.message.bytes`, and waits until every partition is served: a busy
+    /// broker refuses the first records of a topic that it has just announced.
     #[track_caller]
     pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
         let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
         topic.config.extend(settings);
         let results = block_on(self.admin().create_topics([&topic], &options())).expect("the broker answers");
         assert_eq!(results, [Ok(name.to_string())]);
+        self.wait_served(name, partitions);
     }
 
     /// Deletes a topic, and waits until it is gone.
@@ -195,6 +197,13 @@ impl Kafka {
     /// The broker's own directory.
     pub fn directory(&self) -> &Path {
         self.scratch.path()
+    }
+
+    #[track_caller]
+    fn wait_served(&self, topic: &str, partitions: i32) {
+        let admin = self.admin();
+        let served = |partition| admin.inner().fetch_watermarks(topic, partition, Duration::from_secs(1)).is_ok();
+        eventually(&format!("topic {topic} is served"), PATIENCE, || (0..partitions).all(served));
     }
 
     fn start_with(&self, mut command: Command) {

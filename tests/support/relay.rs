@@ -27,7 +27,7 @@ impl Config {
             .set("postgres.url", database.url())
             .set("postgres.slot", database.name())
             .set("postgres.publication", database.name())
-            .set("postgres.sender_timeout", "3s")
+            .set("postgres.sender_timeout", "5s")
             .set("kafka.brokers", kafka.brokers());
         config.add("route", "key = \"{aggregate_id}\"")
     }

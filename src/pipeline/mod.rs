@@ -134,7 +134,7 @@ pub struct Pipeline {
     /// When the last answered question was asked.
     lease: Option<Instant>,
     producer: Producer,
-    careful: Option<Careful>,
+    careful: Careful,
     stopping: Option<Stopping>,
     oddities: Oddities,
     actions: VecDeque<Action>,
@@ -165,7 +165,7 @@ impl Pipeline {
             encoding: Encoding::Binary,
             lease: None,
             producer: Producer::default(),
-            careful: None,
+            careful: Careful::default(),
             stopping: None,
             oddities: Oddities::default(),
             actions: VecDeque::new(),
@@ -199,9 +199,7 @@ impl Pipeline {
     pub fn acked(&mut self, ticket: Ticket) -> Option<Entry> {
         let entry = self.ledger.settle(ticket)?;
         self.producer.succeeded();
-        if let Some(careful) = &mut self.careful {
-            careful.answered(entry.position);
-        }
+        self.careful.answered(entry.position);
         Some(entry)
     }
 
@@ -385,7 +383,7 @@ impl Pipeline {
 struct Desk<'p> {
     router: &'p mut Router,
     ledger: &'p mut Ledger,
-    careful: &'p mut Option<Careful>,
+    careful: &'p mut Careful,
     producer: &'p mut Producer,
     limits: &'p config::Limits,
 }
@@ -400,15 +398,13 @@ impl Desk<'_> {
             return Err(rejected("too_large", message));
         }
         let full = self.ledger.inflight() > 0 && self.ledger.inflight_bytes() + bytes > self.limits.memory;
-        if full || Careful::holds(self.careful, record.topic, row.position) {
+        if full || self.careful.holds(record.topic, row.position) {
             return Ok(Flow::Held);
         }
         let ticket = self.ledger.issue(Entry { position: row.position, committed_at: row.committed_at, bytes });
         match sink.offer(&record, ticket) {
             Ok(()) => {
-                if let Some(careful) = self.careful {
-                    careful.offered(record.topic, row);
-                }
+                self.careful.offered(record.topic, row.position, || row.id());
                 Ok(Flow::Taken)
             }
             Err(Refused::Full(ticket) | Refused::Unready(ticket)) => {

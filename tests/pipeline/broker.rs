@@ -60,6 +60,8 @@ pub struct Gate {
     /// The end of the lease by the proofs that the pipeline was given.
     pub lease_end: Instant,
     pub fence_end: Option<Instant>,
+    /// When a successor that waits one sender timeout could offer at the earliest.
+    pub successor: Instant,
     /// The session is over, and what it had brought is being read.
     pub severed: bool,
 }
@@ -253,6 +255,7 @@ impl Sink for Broker {
         assert!(!event.void || gate.severed, "{event:?} is not in this history");
         assert!(gate.now < gate.lease_end, "{event:?} was offered without the lease");
         assert!(gate.fence_end.is_some_and(|end| gate.now >= end), "{event:?} was offered before the fence opened");
+        assert!(gate.now < gate.successor, "{event:?} was offered when a successor could have offered it");
         assert!(!self.open.contains(&id), "{event:?} was offered while it is in flight");
         assert!(!self.settled.contains(&id), "{event:?} was offered again after its acknowledgement");
         self.offers += 1;

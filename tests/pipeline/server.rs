@@ -266,7 +266,8 @@ impl Server {
         if dice.once_in(10) && !session.pinged {
             let inside = session.item.is_some();
             let limit = if inside { self.wal_end } else { next.map_or(self.wal_end, |next| next.commit) };
-            let wal_end = Lsn(dice.between(session.sent.0, limit.0.max(session.sent.0)));
+            let limit = limit.max(session.sent);
+            let wal_end = if dice.hits(50) { limit } else { Lsn(dice.between(session.sent.0, limit.0)) };
             if !inside {
                 session.sent = wal_end;
             }

@@ -66,8 +66,6 @@ struct Relay {
     predecessor: Predecessor,
     producer_ready_at: Option<Instant>,
     lease: Option<Instant>,
-    /// A definite error was met: it only settles what is in flight.
-    halted: bool,
 }
 
 /// The relay's end of a session.
@@ -76,9 +74,10 @@ struct Link {
     fence_end: Option<Instant>,
     frame: Option<OwnedFrame>,
     asked: Vec<Instant>,
+    /// When a status update of ours last reached the server.
+    heard: Instant,
     /// The server has let go: the end of the stream comes as the next frame.
     severed: bool,
-    left: bool,
 }
 
 pub struct World {
@@ -175,9 +174,9 @@ impl World {
     }
 
     fn is_complete(&self) -> bool {
-        // The oracle saw every event of the transactions that it has judged in the log.
-        let end = self.server.transactions.last().map_or(Lsn::ZERO, |transaction| transaction.end);
-        self.relay.is_some() && self.judged == self.server.transactions.len() && self.server.confirmed >= end
+        // The oracle saw every event of the transactions that it has judged in the log; the slot keeps no WAL.
+        let arrived = self.judged == self.server.transactions.len();
+        self.relay.is_some() && arrived && self.server.confirmed >= self.server.wal_end
     }
 
     /// A clean stop confirms all, so the next start publishes nothing again.
@@ -277,7 +276,7 @@ impl World {
             0..4 if self.plan.steps > 0 => {
                 self.server.commit(&mut self.broker.events, &mut self.dice);
             }
-            4..6 => self.server.unrelated(&mut self.dice),
+            4..6 if self.plan.steps > 0 => self.server.unrelated(&mut self.dice),
             6..8 => self.server.checkpoint(),
             8..20 => self.now += Duration::from_millis(self.dice.between(1, 120)),
             20..55 => self.frame(),
@@ -296,9 +295,6 @@ impl World {
     fn frame(&mut self) {
         let Some(relay) = &mut self.relay else { return };
         let Some(link) = &mut relay.link else { return };
-        if link.left {
-            return;
-        }
         if link.frame.is_none() {
             if self.server.session.is_none() || link.severed {
                 relay.link = None;
@@ -310,7 +306,9 @@ impl World {
         }
         let Some(frame) = link.frame.take() else { return };
         let lease_end = relay.lease.expect("a session has a lease") + SENDER_TIMEOUT * 2 / 3;
-        self.broker.gate = Some(Gate { now: self.now, lease_end, fence_end: link.fence_end, severed: link.severed });
+        let successor = link.heard + SENDER_TIMEOUT * 2;
+        let (fence_end, severed) = (link.fence_end, link.severed);
+        self.broker.gate = Some(Gate { now: self.now, lease_end, fence_end, successor, severed });
         let flow = relay.pipeline.frame(frame.frame(), self.now, &mut self.broker);
         self.broker.gate = None;
         match flow {
@@ -330,7 +328,6 @@ impl World {
                 self.broker.unfit.remove(&id);
                 self.rejected += 1;
                 link.frame = Some(frame);
-                relay.halted = true;
                 relay.pipeline.halt(self.now);
                 self.note(&format!("definite: {text}"));
             }
@@ -425,7 +422,6 @@ impl World {
             predecessor,
             producer_ready_at: None,
             lease: None,
-            halted: false,
         });
     }
 
@@ -452,7 +448,7 @@ impl World {
         relay.lease = relay.lease.max(Some(self.now));
         let claim_at = Some(self.now + Duration::from_millis(self.dice.below(100)));
         relay.link =
-            Some(Link { claim_at, fence_end: None, frame: None, asked: Vec::new(), severed: false, left: false });
+            Some(Link { claim_at, fence_end: None, frame: None, asked: Vec::new(), heard: self.now, severed: false });
         self.note(&format!("session at {confirmed} in {encoding:?}"));
     }
 
@@ -470,6 +466,7 @@ impl World {
                     link.asked.push(self.now);
                 }
                 if self.now >= self.deaf_until && !link.severed {
+                    link.heard = self.now;
                     self.server.hear(relay.pipeline.confirmed(), ask == Ask::Reply, self.now);
                 }
             }
@@ -496,7 +493,6 @@ impl World {
                 assert!(rejected.message.contains(&format!("t{}", known.topic)), "{rejected:?}");
                 self.broker.poison.remove(&id);
                 self.rejected += 1;
-                relay.halted = true;
                 relay.pipeline.halt(self.now);
             }
             Action::Stop { repeats } => self.stopped(repeats),

@@ -369,14 +369,11 @@ impl World {
 
     /// SQL is asked whether our walsender is still there.
     fn prove(&mut self) {
-        let Some(relay) = &mut self.relay else { return };
-        if relay.link.as_ref().is_some_and(|link| !link.severed) && self.server.session.is_some() {
-            let heard = self.server.session.as_ref().expect("there is one").heard;
-            if self.now < heard + SENDER_TIMEOUT {
-                // The walsender lives; it lets go one timeout after it heard us.
-                relay.pipeline.proved(heard);
-                relay.lease = relay.lease.max(Some(heard));
-            }
+        let (Some(relay), Some(walsender)) = (&mut self.relay, &self.server.session) else { return };
+        if relay.link.as_ref().is_some_and(|link| !link.severed) {
+            // The walsender lives; it lets go one timeout after it heard us.
+            relay.pipeline.proved(walsender.heard);
+            relay.lease = relay.lease.max(Some(walsender.heard));
         }
     }
 

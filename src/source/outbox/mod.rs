@@ -722,5 +722,8 @@ mod tests {
         outbox.session_started(Encoding::Binary);
         let told = try_read(&mut outbox, &row).unwrap_err();
         assert_eq!(told.to_string(), "the server sent a row outside of a transaction");
+        begin(&mut outbox);
+        let told = try_read(&mut outbox, &row).unwrap_err();
+        assert_eq!(told.to_string(), "the server sent a row of table 5 without its description");
     }
 }

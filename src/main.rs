@@ -1,2 +1,41 @@
-//! The command line.
-fn main() {}
+//! The commands: each one a call into a room of the library, and an exit code.
+
+mod cli;
+mod log;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command, Failure, Outcome};
+use outboxd::config::{self, Config};
+use outboxd::error::Error;
+use outboxd::relay;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = if matches!(cli.command, Command::Demo(_)) { log::Filter::quiet() } else { log::Filter::default() };
+    log::init(cli.log.clone().unwrap_or(filter), cli.log_format);
+    dispatch(cli).unwrap_or_else(Failure::report)
+}
+
+// One thread carries everything: the walsender is fastest when its reader seldom wakes up.
+#[tokio::main(flavor = "current_thread")]
+async fn dispatch(cli: Cli) -> Outcome {
+    let config = || Config::load(cli.config.as_deref(), config::environment());
+    match cli.command {
+        Command::Init(args) => cli::init(&config()?, args).await,
+        Command::Run => Ok(relay::run(config()?, cli::signals::shutdown()?).await.map(|()| ExitCode::SUCCESS)?),
+        Command::Check(_) => absent(cli::signals::shutdown()?).await,
+        Command::Status(args) => cli::status::run(&config()?, args).await,
+        Command::Health(args) => cli::http::health(config()?.http.listen, args).await,
+        Command::Config => cli::print(&config::reference()),
+        Command::Demo(args) => cli::demo(args, cli::signals::shutdown()?).await,
+        Command::Completions { shell } => cli::completions(shell),
+        Command::Man { dir } => cli::man(dir.as_deref()),
+    }
+}
+
+/// Stands where the call into `check` goes.
+async fn absent(_shutdown: impl Future<Output = ()>) -> Outcome {
+    Err(Error::definite("this command's room is not in this tree").into())
+}

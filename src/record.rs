@@ -1,5 +1,6 @@
 //! What goes to Kafka, and what cannot: `Record` and `Rejected`.
 
+use crate::error::Error;
 use crate::lsn::Position;
 
 /// One record as it will be published, borrowed from the row it was made of.
@@ -101,6 +102,15 @@ pub struct Rejected {
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
+}
+
+impl From<Rejected> for Error {
+    /// One event that cannot be published stops the line, with the slot before it.
+    fn from(rejected: Rejected) -> Error {
+        let Rejected { position, event, reason: _, message } = rejected;
+        Error::definite(format!("event {event} at {position} cannot be published: {message}"))
+            .hint("mend the cause and start again: the slot stays before this event, nothing is lost")
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("log", ""),
     ("status", "lsn"),
     ("metrics", "lsn status"),
-    ("record", "lsn"),
+    ("record", "error lsn"),
     ("config", "error"),
     ("source", ""),
     ("source::dial", "config error"),

@@ -1,13 +1,35 @@
 //! What was typed becomes what is valid: one TOML file and `OUTBOXD_…` variables enter, a `Config` leaves.
 //!
-//! Every default lives here. A wrong value is refused with file, line, field and the nearest known name, before
-//! anything is connected. Each room takes its own slice (`&config::Kafka`), never the whole.
+//! ```text
+//! file, variables ─► document (values, each with its place) ─► load ─► Config
+//!                        ▲                                       │
+//!                     schema ─► reference                 value, connection,
+//!              (every field, default, meaning)        pattern, properties (pure)
+//! ```
+//!
+//! Every default lives in `schema`. A wrong value is refused with file, line, field and the nearest known name, before
+//! anything is connected. No secret is ever printed: not by `Debug`, not in an error, not in the reference.
+//! Each room takes its own slice (`&config::Kafka`), never the whole.
+
+mod connection;
+mod document;
+mod error;
+mod load;
+mod pattern;
+mod properties;
+mod reference;
+mod schema;
+mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use error::Error;
+pub use load::{DEFAULT_FILE, environment};
+pub use reference::{reference, reference_markdown};
 
 /// The whole configuration, valid by construction.
 #[derive(Debug, Clone)]

@@ -318,7 +318,7 @@ impl Pipeline {
                 self.leave_session(Why::Text(column));
                 Ok(Flow::Held)
             }
-            Step::Rejected(rejected) => Err(refuse(rejected)),
+            Step::Rejected(rejected) => Err(rejected.into()),
             Step::Row(row) => {
                 let known = self.ledger.known(row.position);
                 let flow = match known {
@@ -390,9 +390,10 @@ struct Desk<'p> {
 
 impl Desk<'_> {
     fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> Result<Flow> {
-        let record = self.router.route(row).map_err(refuse)?;
+        let record = self.router.route(row).map_err(Error::from)?;
         let bytes = record.weight();
-        let rejected = |reason, message| refuse(Rejected { position: row.position, event: row.id(), reason, message });
+        let rejected =
+            |reason, message| Error::from(Rejected { position: row.position, event: row.id(), reason, message });
         if bytes > self.limits.event {
             let message = format!("it takes {bytes} bytes, more than limits.event = {}", self.limits.event);
             return Err(rejected("too_large", message));
@@ -422,13 +423,6 @@ impl Desk<'_> {
             }
         }
     }
-}
-
-/// One event that cannot be published stops the line, with the slot before it.
-fn refuse(rejected: Rejected) -> Error {
-    let Rejected { position, event, reason: _, message } = rejected;
-    Error::definite(format!("event {event} at {position} cannot be published: {message}"))
-        .hint("mend the cause and start again: the slot stays before this event, nothing is lost")
 }
 
 #[cfg(test)]

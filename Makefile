@@ -1,0 +1,60 @@
+# What a newcomer types. `make` alone lists it.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# Compiling librdkafka beside rustc takes memory: no more jobs than cores, and no more than four.
+export CARGO_BUILD_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# Tests on real servers wait more than they compute.
+TEST_THREADS ?= 4
+# Modules of tests/it that also run on the other versions of PostgreSQL.
+MATRIX_TESTS ?= smoke:: types:: crash:: keepalive:: publication:: shutdown:: stray::
+MATRIX_VERSIONS ?= 14 17 18
+SCRIPTS := scripts/setup scripts/cache-dir .ci/run $(wildcard scripts/fuzz)
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+.PHONY: build
+build: ## build the release binary
+	scripts/setup build
+	cargo build --release --locked
+
+.PHONY: demo
+demo: ## see events flow from a throw-away PostgreSQL into an embedded broker
+	scripts/setup demo
+	cargo run --release --locked --quiet -- demo
+
+.PHONY: test
+test: ## run every test, on real PostgreSQL and real Apache Kafka
+	scripts/setup test
+	cargo test --locked -- --test-threads=$(TEST_THREADS)
+
+.PHONY: test-matrix
+test-matrix: ## run the version-dependent tests on PostgreSQL 14, 17 and 18
+	scripts/setup matrix
+	for version in $(MATRIX_VERSIONS); do \
+	    echo "== PostgreSQL $$version"; \
+	    OUTBOXD_TEST_PG=$$version cargo test --locked --test it -- --test-threads=$(TEST_THREADS) $(MATRIX_TESTS) || exit 1; \
+	done
+
+.PHONY: lint
+lint: ## formatting, clippy, documentation, shell scripts
+	scripts/setup build
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+	if command -v shellcheck >/dev/null; then shellcheck $(SCRIPTS); else echo "shellcheck is not installed: skipped"; fi
+
+.PHONY: fmt
+fmt: ## format the code
+	cargo fmt
+
+.PHONY: fuzz
+fuzz: ## fuzz the decoders
+	scripts/fuzz
+
+.PHONY: clean
+clean: ## remove what was built; the servers in the cache stay
+	cargo clean

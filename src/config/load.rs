@@ -1,0 +1,330 @@
+//! The document becomes a `Config`: each section's values are read by the schema, then checked against each other.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+
+use toml::de::DeValue;
+
+use super::document::{Document, Reader};
+use super::error::{Fault, Place, Problems};
+use super::{
+    Columns, Config, Connection, CreateTopics, Error, Http, Kafka, Limits, Outbox, OutboxSource, Pattern, Piece,
+    Postgres, Route, Secret, connection, properties, value,
+};
+
+/// The file that is read when none is named.
+pub const DEFAULT_FILE: &str = "outboxd.toml";
+
+/// PostgreSQL cuts longer names off.
+const NAME_BYTES_MAX: usize = 63;
+
+/// The process's environment, as `Config::load` wants it. `std::env::vars` would panic on what is not Unicode.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
+impl Config {
+    /// Reads the file, lays the environment's variables over it and checks everything.
+    ///
+    /// Without a path, `outboxd.toml` in the working directory is read if it is there.
+    pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Error> {
+        let name = path.unwrap_or(Path::new(DEFAULT_FILE));
+        let shown = name.display().to_string();
+        match fs::read_to_string(name) {
+            Ok(text) => Config::build(Some((&shown, &text)), env),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_none() => Config::build(None, env),
+            Err(error) => {
+                let fault = Fault::new(format!("cannot read the configuration: {error}"));
+                Err(Error::new(Place::File(&shown), fault.hint("outboxd config prints a file to start from")))
+            }
+        }
+    }
+
+    /// Reads a file's text; `name` is what errors call the file.
+    pub fn from_toml(text: &str, name: &str, env: impl Iterator<Item = (String, String)>) -> Result<Config, Error> {
+        Config::build(Some((name, text)), env)
+    }
+
+    fn build(file: Option<(&str, &str)>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Error> {
+        let mut env: Vec<(String, String)> = env.collect();
+        env.sort();
+        let mut problems = Problems::default();
+        let mut document = Document::new(file, &env, &mut problems)?;
+        let postgres = postgres(document.once("postgres", &mut problems), pgpassword(&env));
+        let kafka = kafka(document.once("kafka", &mut problems));
+        let http = http(document.once("http", &mut problems));
+        let limits = limits(document.once("limits", &mut problems));
+        let outbox = outboxes(&mut document, &mut problems);
+        let routes = routes(&mut document, &mut problems);
+        problems.unless_any(())?;
+        let postgres = postgres.expect("a url that was refused is a problem");
+        Ok(Config { postgres, outbox, kafka, routes, http, limits })
+    }
+}
+
+impl Connection {
+    /// Reads a connection that was typed outside the configuration, as an administrator's; errors call it `name`.
+    pub fn load(text: &str, name: &str, env: impl Iterator<Item = (String, String)>) -> Result<Connection, Error> {
+        let mut connection = connection::parse(text).map_err(|fault| Error::new(Place::Variable(name), fault))?;
+        connection.password = connection.password.or(pgpassword(&env.collect::<Vec<_>>()));
+        Ok(connection)
+    }
+}
+
+fn pgpassword(env: &[(String, String)]) -> Option<Secret> {
+    env.iter().find(|(name, value)| name == "PGPASSWORD" && !value.is_empty()).map(|(_, value)| Secret::new(value))
+}
+
+fn postgres(mut reader: Reader<'_, '_>, pgpassword: Option<Secret>) -> Option<Postgres> {
+    let connection = reader.read("url", |typed| connection::parse(&value::text(typed)?));
+    let password = password(&mut reader);
+    let slot = reader.read("slot", |typed| slot_name(value::text(typed)?)).unwrap_or_default();
+    let publication = reader.read("publication", |typed| name(value::text(typed)?)).unwrap_or_default();
+    let sender_timeout = reader.duration("sender_timeout");
+    let mut connection = connection?;
+    connection.password = password.or(connection.password).or(pgpassword);
+    Some(Postgres { connection, slot, publication, sender_timeout })
+}
+
+/// `password` or `password_file`; where both are set, a variable weighs more than the file.
+fn password(reader: &mut Reader<'_, '_>) -> Option<Secret> {
+    let password = reader.secret("password");
+    let file = reader.path("password_file");
+    let weight = |place: Option<Place<'_>>| place.map(Place::is_variable);
+    if let (Some(first), Some(second)) = (weight(reader.place("password")), weight(reader.place("password_file"))) {
+        if first == second {
+            reader.refuse("password_file", Fault::new("password is set as well").hint("keep one of the two"));
+            return None;
+        }
+        if first {
+            return password;
+        }
+    }
+    let Some(file) = file else { return password };
+    match read_secret(&file) {
+        Ok(secret) => Some(secret),
+        Err(fault) => {
+            reader.refuse("password_file", fault);
+            None
+        }
+    }
+}
+
+fn kafka(mut reader: Reader<'_, '_>) -> Kafka {
+    let brokers = reader.read("brokers", |typed| brokers(value::text(typed)?)).unwrap_or_default();
+    let properties = reader.map("properties", property).into_iter().collect();
+    let create_topics = reader.table("create_topics").map(|mut table| CreateTopics {
+        partitions: i32::try_from(table.integer("partitions")).expect("the schema bounds it"),
+        replication: i32::try_from(table.integer("replication")).expect("the schema bounds it"),
+        config: table.map("config", |_, typed| value::scalar_text(typed)).into_iter().collect(),
+    });
+    Kafka { brokers, create_topics, properties }
+}
+
+fn brokers(text: String) -> Result<String, Fault> {
+    if text.split(',').any(|broker| broker.trim().is_empty()) {
+        return Err(Fault::new("has an empty place between its commas").hint("host:port,host:port"));
+    }
+    Ok(text)
+}
+
+fn property(name: &str, typed: &DeValue<'_>) -> Result<Secret, Fault> {
+    let secret = match typed {
+        DeValue::Table(table) => match (table.len(), table.get("file").map(|file| file.get_ref())) {
+            (1, Some(DeValue::String(file))) => read_secret(Path::new(file.as_ref()))?,
+            _ => {
+                return Err(value::expected("text or { file = \"…\" }", typed)
+                    .hint("a name with dots needs quotes: \"security.protocol\" = …"));
+            }
+        },
+        scalar => Secret::new(value::scalar_text(scalar)?),
+    };
+    properties::check(name, secret.reveal())?;
+    Ok(secret)
+}
+
+fn read_secret(path: &Path) -> Result<Secret, Fault> {
+    match fs::read_to_string(path) {
+        Ok(text) => match text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line))
+        {
+            "" => Err(Fault::new(format!("{} is empty", path.display()))),
+            secret => Ok(Secret::new(secret)),
+        },
+        Err(error) => Err(Fault::new(format!("cannot read {}: {error}", path.display()))),
+    }
+}
+
+fn http(mut reader: Reader<'_, '_>) -> Http {
+    Http { listen: reader.read("listen", value::address).expect("listen has a default") }
+}
+
+fn limits(mut reader: Reader<'_, '_>) -> Limits {
+    let limits = Limits {
+        memory: reader.size("memory"),
+        window: usize::try_from(reader.integer("window")).expect("the schema bounds it"),
+        event: reader.size("event"),
+        settle: reader.duration("settle"),
+        shutdown: reader.duration("shutdown"),
+        primary_grace: reader.duration("primary_grace"),
+        backoff: reader.duration("backoff"),
+        probe: reader.duration("probe"),
+        sql: reader.duration("sql"),
+        slot_creation: reader.duration("slot_creation"),
+    };
+    if limits.event > limits.memory {
+        let field = if reader.place("event").is_some() { "event" } else { "memory" };
+        let fault = Fault::new(format!(
+            "limits.event ({} bytes) is above limits.memory ({} bytes)",
+            limits.event, limits.memory
+        ));
+        reader
+            .refuse(field, fault.hint("one event must fit into the memory: lower limits.event or raise limits.memory"));
+    }
+    limits
+}
+
+fn outboxes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Outbox> {
+    let mut outboxes: Vec<Outbox> = Vec::new();
+    for block in document.one_or_more("outbox") {
+        let mut reader = Reader::new("outbox", block, problems);
+        let outbox = outbox(&mut reader);
+        if outboxes.iter().any(|earlier| earlier.source == outbox.source) {
+            reader.refuse_block(Fault::new("a block above has the same table or message_prefix"));
+        }
+        outboxes.push(outbox);
+    }
+    outboxes
+}
+
+fn outbox(reader: &mut Reader<'_, '_>) -> Outbox {
+    let prefix = reader.read("message_prefix", |typed| message_prefix(value::text(typed)?));
+    let table = reader.read("table", |typed| table_name(&value::text(typed)?)).expect("table has a default");
+    let both = reader.place("table").is_some() && reader.place("message_prefix").is_some();
+    if both {
+        reader.refuse_block(
+            Fault::new("has both a table and a message_prefix").hint("write one [[outbox]] block for each"),
+        );
+    }
+    let columns = match reader.table("columns") {
+        Some(mut table) => columns(&mut table),
+        None => columns(&mut reader.empty_table("columns")),
+    };
+    Outbox { source: prefix.unwrap_or(table), columns }
+}
+
+fn columns(reader: &mut Reader<'_, '_>) -> Columns {
+    let mut optional = |part| reader.read(part, value::any_text).filter(|name| !name.is_empty());
+    let aggregate_type = optional("aggregate_type");
+    let aggregate_id = optional("aggregate_id");
+    let event_type = optional("event_type");
+    let timestamp = optional("timestamp");
+    let headers = optional("headers");
+    let partition = optional("partition");
+    let id = reader.text("id").expect("id has a default");
+    let payload = reader.text("payload").expect("payload has a default");
+    Columns { id, aggregate_type, aggregate_id, event_type, payload, timestamp, headers, partition }
+}
+
+fn routes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    for block in document.take("route") {
+        let mut reader = Reader::new("route", block, problems);
+        if routes.iter().any(|earlier| earlier.matches.is_empty()) {
+            reader.refuse_block(
+                Fault::new("is never reached: a route above matches every row")
+                    .hint("move the route without match to the end"),
+            );
+        }
+        let matches = reader.map("match", |_, typed| value::any_text(typed)).into_iter().collect::<BTreeMap<_, _>>();
+        let topic = reader.pattern("topic");
+        if let Err(fault) = topic_name(&topic) {
+            reader.refuse("topic", fault);
+        }
+        let key = reader.pattern("key");
+        let headers = reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?));
+        routes.push(Route { matches, topic, key, headers });
+    }
+    routes
+}
+
+fn slot_name(text: String) -> Result<String, Fault> {
+    let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if !text.bytes().all(valid) || text.len() > NAME_BYTES_MAX {
+        return Err(Fault::new(format!("\"{text}\" is not a slot's name"))
+            .hint("lower-case letters, digits and _, at most 63 of them"));
+    }
+    Ok(text)
+}
+
+fn name(text: String) -> Result<String, Fault> {
+    if text.len() > NAME_BYTES_MAX {
+        return Err(Fault::new(format!("\"{text}\" is longer than {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn message_prefix(text: String) -> Result<OutboxSource, Fault> {
+    if text == "outboxd" {
+        return Err(Fault::new("the prefix \"outboxd\" is reserved for the relay's own heartbeats"));
+    }
+    Ok(OutboxSource::MessagePrefix(text))
+}
+
+/// `name`, `schema.name`, `"a name"."with a dot."`; unlike in SQL, a name without quotes keeps its case.
+fn table_name(text: &str) -> Result<OutboxSource, Fault> {
+    let refuse = || {
+        Fault::new(format!("\"{text}\" is not a table's name"))
+            .hint("schema.name, or name alone for the schema public; a name with a dot in double quotes")
+    };
+    let (first, rest) = identifier(text).ok_or_else(refuse)?;
+    let (schema, table) = match rest.strip_prefix('.') {
+        Some(rest) => match identifier(rest) {
+            Some((second, "")) => (first, second),
+            Some(_) | None => return Err(refuse()),
+        },
+        None if rest.is_empty() => ("public".to_owned(), first),
+        None => return Err(refuse()),
+    };
+    Ok(OutboxSource::Table { schema: name(schema)?, name: name(table)? })
+}
+
+/// One identifier in front, and what stands behind it.
+fn identifier(text: &str) -> Option<(String, &str)> {
+    let Some(mut rest) = text.strip_prefix('"') else {
+        let end = text.find(['.', '"']).unwrap_or(text.len());
+        return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
+    };
+    let mut name = String::new();
+    loop {
+        let end = rest.find('"')?;
+        name.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(after) => {
+                name.push('"');
+                rest = after;
+            }
+            None => return (!name.is_empty()).then_some((name, rest)),
+        }
+    }
+}
+
+/// What stands in a topic's pattern must be what Kafka allows; what a column brings is checked with each row.
+fn topic_name(topic: &Pattern) -> Result<(), Fault> {
+    let allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-');
+    for piece in &topic.pieces {
+        match piece {
+            Piece::Literal(text) if !text.chars().all(allowed) => {
+                return Err(Fault::new(format!("\"{topic}\" cannot be a topic's name"))
+                    .hint("a topic's name has letters, digits, \".\", \"_\" and \"-\""));
+            }
+            Piece::Literal(_) | Piece::Column(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

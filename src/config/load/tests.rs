@@ -1,0 +1,563 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::schema::{Initial, SECTIONS, Shape};
+use super::super::{Host, reference, reference_markdown};
+use super::*;
+
+const LEAST: &str = "[postgres]\nurl = 'postgres://u@h/d'\n[kafka]\nbrokers = 'k:9092'\n";
+
+fn load(text: &str, env: &[(&str, &str)]) -> Result<Config, Error> {
+    let env = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    Config::from_toml(text, "f.toml", env)
+}
+
+/// The least a configuration needs, and something behind it, from line 5 on.
+fn with(text: &str) -> Result<Config, Error> {
+    load(&format!("{LEAST}{text}"), &[])
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    result.expect_err("must be refused").to_string()
+}
+
+fn table(schema: &str, name: &str) -> OutboxSource {
+    OutboxSource::Table { schema: schema.into(), name: name.into() }
+}
+
+#[test]
+fn url_and_brokers_are_enough_and_the_rest_has_the_documented_defaults() {
+    let config = load(LEAST, &[]).unwrap();
+    assert_eq!(config.postgres.connection.hosts, [Host::Tcp("h".into(), 5432)]);
+    assert_eq!(config.postgres.slot, "outboxd");
+    assert_eq!(config.postgres.publication, "outboxd");
+    assert_eq!(config.postgres.sender_timeout, Duration::from_secs(30));
+    let [outbox] = config.outbox.as_slice() else { panic!("one outbox") };
+    assert_eq!(outbox.source, table("public", "outbox"));
+    assert_eq!(outbox.columns.id, "id");
+    assert_eq!(outbox.columns.aggregate_type.as_deref(), Some("aggregate_type"));
+    assert_eq!(outbox.columns.aggregate_id.as_deref(), Some("aggregate_id"));
+    assert_eq!(outbox.columns.event_type.as_deref(), Some("event_type"));
+    assert_eq!(outbox.columns.payload, "payload");
+    assert_eq!(outbox.columns.timestamp.as_deref(), Some("created_at"));
+    assert_eq!(outbox.columns.headers.as_deref(), Some("headers"));
+    assert_eq!(outbox.columns.partition, None);
+    assert_eq!(config.kafka.brokers, "k:9092");
+    assert!(config.kafka.create_topics.is_none());
+    assert!(config.kafka.properties.is_empty());
+    assert!(config.routes.is_empty());
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:9187");
+    let limits = config.limits;
+    assert_eq!((limits.memory, limits.window, limits.event), (32 << 20, 100_000, 16 << 20));
+    assert_eq!((limits.settle, limits.shutdown), (Duration::from_secs(30), Duration::from_secs(25)));
+    assert_eq!((limits.primary_grace, limits.backoff), (Duration::from_secs(5), Duration::from_secs(10)));
+    assert_eq!((limits.probe, limits.sql), (Duration::from_secs(5), Duration::from_secs(10)));
+    assert_eq!(limits.slot_creation, Duration::from_secs(60));
+}
+
+#[test]
+fn everything_can_be_set() {
+    let config = with(
+        r#"create_topics = { partitions = 6, replication = 3, config = { "retention.ms" = 1000, "cleanup.policy" = "compact" } }
+        properties = { "linger.ms" = 5, "enable.ssl.certificate.verification" = true }
+        [[outbox]]
+        table = '"My Shop"."Out.Box"'
+        columns = { id = "event_id", timestamp = "", headers = "", partition = "shard" }
+        [[outbox]]
+        message_prefix = "shop"
+        [[route]]
+        match = { event_type = "order.*", region = "" }
+        topic = "orders.{region}"
+        key = "{aggregate_id}"
+        headers = { tenant = "{tenant_id}", kind = "order" }
+        [[route]]
+        [http]
+        listen = "[::]:80"
+        [limits]
+        memory = 67108864
+        shutdown = "1m 30s"
+        "#,
+    )
+    .unwrap();
+    let topics = config.kafka.create_topics.unwrap();
+    assert_eq!((topics.partitions, topics.replication), (6, 3));
+    assert_eq!(topics.config["retention.ms"], "1000");
+    assert_eq!(topics.config["cleanup.policy"], "compact");
+    assert_eq!(config.kafka.properties["linger.ms"].reveal(), "5");
+    assert_eq!(config.kafka.properties["enable.ssl.certificate.verification"].reveal(), "true");
+    assert_eq!(config.outbox[0].source, table("My Shop", "Out.Box"));
+    assert_eq!(config.outbox[0].columns.id, "event_id");
+    assert_eq!(config.outbox[0].columns.timestamp, None);
+    assert_eq!(config.outbox[0].columns.headers, None);
+    assert_eq!(config.outbox[0].columns.partition.as_deref(), Some("shard"));
+    assert_eq!(config.outbox[1].source, OutboxSource::MessagePrefix("shop".into()));
+    assert_eq!(config.routes[0].matches["event_type"], "order.*");
+    assert_eq!(config.routes[0].topic.to_string(), "orders.{region}");
+    assert_eq!(config.routes[0].key.to_string(), "{aggregate_id}");
+    let names: Vec<&str> = config.routes[0].headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["tenant", "kind"], "headers keep the order typed");
+    assert_eq!(config.routes[1].topic.to_string(), "outbox.event.{aggregate_type}");
+    assert_eq!(config.routes[1].key.to_string(), "{id}");
+    assert_eq!(config.http.listen.port(), 80);
+    assert_eq!(config.limits.memory, 64 << 20);
+    assert_eq!(config.limits.shutdown, Duration::from_secs(90));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
+    const NAMES: &str = "hint: a topic's name has letters, digits, \".\", \"_\" and \"-\"";
+    for (text, expected) in [
+        (
+            "slott = 1",
+            "f.toml:5: unknown field \"kafka.slott\"\n  hint: known here: brokers, create_topics, properties",
+        ),
+        ("broker = 1", "f.toml:5: unknown field \"kafka.broker\"\n  hint: did you mean \"brokers\"?"),
+        ("\n[limit]", "f.toml:6: unknown field \"limit\"\n  hint: did you mean \"limits\"?"),
+        (
+            "[dead_letter]",
+            "f.toml:5: unknown field \"dead_letter\"\n  hint: known here: postgres, outbox, kafka, route, http, limits",
+        ),
+        (
+            "[outbox]\ntable = 'x'",
+            "f.toml:5: outbox: expected an array of tables, got a table\n  hint: write [[outbox]]",
+        ),
+        ("[[limits]]", "f.toml:5: limits: expected a table, got an array\n  hint: write [limits]"),
+        (
+            "[[outbox]]\npreset = 'x'",
+            "f.toml:6: unknown field \"outbox.preset\"\n  hint: known here: table, message_prefix, columns",
+        ),
+        ("[limits]\nsettle = 5", "f.toml:6: limits.settle: expected a duration such as \"5s\", got an integer"),
+        (
+            "[limits]\nsettle = 'soon'",
+            "f.toml:6: limits.settle: \"soon\" is not a duration\n  hint: a number and a unit (ms, s, m, h), for example \"500ms\", \"5s\" or \"1m 30s\"",
+        ),
+        ("[limits]\nshutdown = '0s'", "f.toml:6: limits.shutdown: must be from 100ms to 1d, not 0s"),
+        (
+            "[limits]\nmemory = '12 parsecs'",
+            "f.toml:6: limits.memory: \"12 parsecs\" is not a size\n  hint: a whole number and a unit (KiB, MiB, GiB, kB, MB, GB, or none for bytes), for example \"32MiB\"",
+        ),
+        ("[limits]\nevent = '1B'", "f.toml:6: limits.event: must be from 1KiB to 1GiB, not 1B"),
+        ("[limits]\nmemory = true", "f.toml:6: limits.memory: expected a size such as \"32MiB\", got a boolean"),
+        (
+            "[limits]\n\nmemory = '2MiB'",
+            "f.toml:7: limits.memory: limits.event (16777216 bytes) is above limits.memory (2097152 bytes)\n  hint: one event must fit into the memory: lower limits.event or raise limits.memory",
+        ),
+        ("[limits]\nwindow = 0", "f.toml:6: limits.window: must be from 1 to 10000000"),
+        ("[limits]\nwindow = 1.5", "f.toml:6: limits.window: expected a whole number, got a float"),
+        ("[limits]\nwindow = 99999999999999999999", "f.toml:6: limits.window: must be from 1 to 10000000"),
+        (
+            "[http]\nlisten = 'localhost:80'",
+            "f.toml:6: http.listen: \"localhost:80\" is not an address to listen on\n  hint: an IP address and a port, for example \"127.0.0.1:9187\", \"0.0.0.0:9187\" or \"[::]:9187\"",
+        ),
+        ("[[outbox]]\ntable = ''", "f.toml:6: outbox.table: must not be empty"),
+        ("[[outbox]]\ntable = \"a\\u0000\"", "f.toml:6: outbox.table: must not contain a NUL character"),
+        (
+            "[[outbox]]\ntable = 'a.b.c'",
+            "f.toml:6: outbox.table: \"a.b.c\" is not a table's name\n  hint: schema.name, or name alone for the schema public; a name with a dot in double quotes",
+        ),
+        (
+            "[[outbox]]\nmessage_prefix = 'outboxd'",
+            "f.toml:6: outbox.message_prefix: the prefix \"outboxd\" is reserved for the relay's own heartbeats",
+        ),
+        (
+            "[[outbox]]\ntable = 'a'\nmessage_prefix = 'b'",
+            "f.toml:5: outbox: has both a table and a message_prefix\n  hint: write one [[outbox]] block for each",
+        ),
+        (
+            "[[outbox]]\ntable = 'a'\n[[outbox]]\ntable = 'public.a'",
+            "f.toml:7: outbox: a block above has the same table or message_prefix",
+        ),
+        ("[[outbox]]\ncolumns = { id = '' }", "f.toml:6: outbox.columns.id: must not be empty"),
+        ("[[outbox]]\ncolumns = { payload = '' }", "f.toml:6: outbox.columns.payload: must not be empty"),
+        (
+            "[[outbox]]\ncolumns = { idd = 'x' }",
+            "f.toml:6: unknown field \"outbox.columns.idd\"\n  hint: did you mean \"id\"?",
+        ),
+        ("[[outbox]]\ncolumns = 'id'", "f.toml:6: outbox.columns: expected a table, got a string"),
+        (
+            "create_topics = {}",
+            "f.toml:5: kafka.create_topics.partitions is required\n  hint: set partitions in kafka.create_topics\nerror: f.toml:5: kafka.create_topics.replication is required\n  hint: set replication in kafka.create_topics",
+        ),
+        (
+            "properties = { acks = 1 }",
+            "f.toml:5: kafka.properties.acks: refused: the slot moves forward only on acks=all, which the relay sets\n  hint: remove it",
+        ),
+        (
+            "properties = { 'bootstrap.servers' = 'x' }",
+            "f.toml:5: kafka.properties.bootstrap.servers: refused: it has a field of its own\n  hint: use kafka.brokers",
+        ),
+        (
+            "[kafka.properties]\nsecurity.protocol = 'x'",
+            "f.toml:6: kafka.properties.security: expected text or { file = \"…\" }, got a table\n  hint: a name with dots needs quotes: \"security.protocol\" = …",
+        ),
+        (
+            "properties = { x = [1] }",
+            "f.toml:5: kafka.properties.x: expected a string, a number or a boolean, got an array",
+        ),
+        (
+            "properties = { '' = 'x' }",
+            "f.toml:5: kafka.properties.: a name must not be empty, nor contain a NUL character",
+        ),
+        (
+            "properties = { x = { file = '/nowhere' } }",
+            "f.toml:5: kafka.properties.x: cannot read /nowhere: No such file or directory (os error 2)",
+        ),
+        (
+            "[[route]]\nkey = '{id'",
+            "f.toml:6: route.key: \"{id\" has a \"{\" without its \"}\"\n  hint: {name} stands for a column; write {{ and }} for the braces themselves",
+        ),
+        ("[[route]]\nkey = ''", "f.toml:6: route.key: must not be empty"),
+        ("[[route]]\nmatch = 'x'", "f.toml:6: route.match: expected a table, got a string"),
+        ("[[route]]\nmatch = { a = 1 }", "f.toml:6: route.match.a: expected a string, got an integer"),
+        (
+            "[[route]]\nheaders = { a = '{}' }",
+            "f.toml:6: route.headers.a: \"{}\" has a place without a column's name\n  hint: write {name}, without spaces; for example {aggregate_id}",
+        ),
+        (
+            "[[route]]\n[[route]]",
+            "f.toml:6: route: is never reached: a route above matches every row\n  hint: move the route without match to the end",
+        ),
+        ("[limits\n", "f.toml:5: not valid TOML: unclosed table, expected `]`"),
+        ("brokers = 'x'", "f.toml:5: not valid TOML: duplicate key"),
+    ] {
+        assert_eq!(refusal(with(text)), expected, "{text}");
+    }
+    assert_eq!(
+        refusal(with("[[route]]\ntopic = 'a/{id}'")),
+        format!("f.toml:6: route.topic: \"a/{{id}}\" cannot be a topic's name\n  {NAMES}")
+    );
+}
+
+#[test]
+fn a_wrong_postgres_section_is_told_line_by_line() {
+    let text = "brokers = 'x'\n[postgres]\nurl = 'postgres://u@h/d?sslmod=x'\nslot = 'Orders'\nslott = 'x'\nsender_timeout = '999ms'\n\
+                password = 'a'\npassword_file = 'b'\n[kafka]\nbrokers = 'a,,b'\n";
+    assert_eq!(
+        refusal(load(text, &[])),
+        "f.toml:1: unknown field \"brokers\"\n  hint: brokers belongs under [kafka]\n\
+         error: f.toml:3: postgres.url: unknown parameter \"sslmod\"\n  hint: did you mean \"sslmode\"?\n\
+         error: f.toml:4: postgres.slot: \"Orders\" is not a slot's name\n  hint: lower-case letters, digits and _, at most 63 of them\n\
+         error: f.toml:5: unknown field \"postgres.slott\"\n  hint: did you mean \"slot\"?\n\
+         error: f.toml:6: postgres.sender_timeout: must be from 1s to 1d, not 999ms\n\
+         error: f.toml:8: postgres.password_file: password is set as well\n  hint: keep one of the two\n\
+         error: f.toml:10: kafka.brokers: has an empty place between its commas\n  hint: host:port,host:port"
+    );
+}
+
+#[test]
+fn what_is_required_is_asked_for() {
+    let hints = [
+        "postgres.url is required\n  hint: set url under [postgres], or the variable OUTBOXD_POSTGRES__URL",
+        "kafka.brokers is required\n  hint: set brokers under [kafka], or the variable OUTBOXD_KAFKA__BROKERS",
+    ];
+    let missing = format!("f.toml: {}\nerror: f.toml: {}", hints[0], hints[1]);
+    assert_eq!(refusal(load("", &[])), missing);
+    assert_eq!(
+        refusal(load("[kafka]\n[postgres]\n", &[])),
+        format!("f.toml:1: {}\nerror: f.toml:2: {}", hints[1], hints[0])
+    );
+    assert_eq!(refusal(Config::build(None, std::iter::empty())), hints.join("\nerror: "));
+}
+
+#[test]
+fn variables_win_over_the_file_and_can_stand_alone() {
+    let env = [
+        ("OUTBOXD_POSTGRES__URL", "postgres://v@w/x"),
+        ("OUTBOXD_POSTGRES__PASSWORD", "from the environment"),
+        ("OUTBOXD_KAFKA__BROKERS", "other:9092"),
+        ("OUTBOXD_KAFKA__PROPERTIES", "{ 'linger.ms' = 7 }"),
+        ("OUTBOXD_KAFKA__CREATE_TOPICS", "{ partitions = 1, replication = 1 }"),
+        ("OUTBOXD_LIMITS__MEMORY", "64MiB"),
+        ("OUTBOXD_LIMITS__WINDOW", "500"),
+        ("OUTBOXD_LIMITS__SHUTDOWN", "5s"),
+        ("OUTBOXD_HTTP__LISTEN", "0.0.0.0:1"),
+        ("OUTBOXD_OUTBOX__TABLE", "shop.events"),
+        ("OUTBOXD_OUTBOX__COLUMNS", "{ id = 'uid' }"),
+        ("OUTBOXD_ROUTE__KEY", "{aggregate_id}"),
+        ("OUTBOXD_LOG", "debug"),
+        ("OUTBOXD_CONFIG", "x"),
+        ("OUTBOXD_PORT_9187_TCP_PROTO", "tcp"),
+        ("HOME", "/"),
+    ];
+    let pairs = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    for config in [load(LEAST, &env).unwrap(), Config::build(None, pairs).unwrap()] {
+        assert_eq!(config.postgres.connection.user, "v");
+        assert_eq!(config.postgres.connection.password, Some(Secret::new("from the environment")));
+        assert_eq!(config.kafka.brokers, "other:9092");
+        assert_eq!(config.kafka.properties["linger.ms"].reveal(), "7");
+        assert_eq!(config.kafka.create_topics.unwrap().partitions, 1);
+        assert_eq!((config.limits.memory, config.limits.window), (64 << 20, 500));
+        assert_eq!(config.limits.shutdown, Duration::from_secs(5));
+        assert_eq!(config.http.listen.port(), 1);
+        assert_eq!(config.outbox[0].source, table("shop", "events"));
+        assert_eq!(config.outbox[0].columns.id, "uid");
+        assert_eq!(config.routes[0].key.to_string(), "{aggregate_id}");
+        assert_eq!(config.routes[0].topic.to_string(), "outbox.event.{aggregate_type}");
+    }
+}
+
+#[test]
+fn a_wrong_variable_is_named() {
+    for (name, value, expected) in [
+        (
+            "OUTBOXD_KAFKA__BROKER",
+            "x",
+            "OUTBOXD_KAFKA__BROKER: no such field\n  hint: did you mean OUTBOXD_KAFKA__BROKERS?",
+        ),
+        (
+            "OUTBOXD_REGISTRY__UNMATCHED",
+            "x",
+            "OUTBOXD_REGISTRY__UNMATCHED: no such field\n  hint: a variable is OUTBOXD_<SECTION>__<FIELD>, for example OUTBOXD_KAFKA__BROKERS",
+        ),
+        ("OUTBOXD_LIMITS__WINDOW", "many", "OUTBOXD_LIMITS__WINDOW: limits.window: \"many\" is not a whole number"),
+        ("OUTBOXD_LIMITS__EVENT", "1B", "OUTBOXD_LIMITS__EVENT: limits.event: must be from 1KiB to 1GiB, not 1B"),
+        ("OUTBOXD_KAFKA__BROKERS", "", "OUTBOXD_KAFKA__BROKERS: kafka.brokers: must not be empty"),
+        (
+            "OUTBOXD_POSTGRES__URL",
+            "x",
+            "OUTBOXD_POSTGRES__URL: postgres.url: neither a url nor keywords with values\n  hint: postgres://user@host:5432/dbname, or host=… user=… dbname=…",
+        ),
+        (
+            "OUTBOXD_KAFKA__PROPERTIES",
+            "'x'",
+            "OUTBOXD_KAFKA__PROPERTIES: kafka.properties: expected a table, got a string",
+        ),
+        (
+            "OUTBOXD_KAFKA__CREATE_TOPICS",
+            "{ partitions = 0, replication = 1 }",
+            "OUTBOXD_KAFKA__CREATE_TOPICS: kafka.create_topics.partitions: must be from 1 to 100000",
+        ),
+    ] {
+        assert_eq!(refusal(load(LEAST, &[(name, value)])), expected);
+    }
+    let two = format!("{LEAST}[[outbox]]\ntable = 'a'\n[[outbox]]\ntable = 'b'\n");
+    assert_eq!(
+        refusal(load(&two, &[("OUTBOXD_OUTBOX__TABLE", "c")])),
+        "OUTBOXD_OUTBOX__TABLE: there are 2 [[outbox]] blocks\n  hint: a variable sets a block's field where there is one block, or none"
+    );
+}
+
+#[test]
+fn the_password_comes_from_the_first_place_that_has_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "from file\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let password = |text: &str, env: &[(&str, &str)]| {
+        let config = load(&format!("[kafka]\nbrokers = 'k'\n[postgres]\n{text}"), env).unwrap();
+        config.postgres.connection.password.map(|secret| secret.reveal().to_owned())
+    };
+    let pg = ("PGPASSWORD", "from pg");
+    assert_eq!(password("url = 'postgres://u@h'", &[]), None);
+    assert_eq!(password("url = 'postgres://u@h'", &[pg]).unwrap(), "from pg");
+    assert_eq!(password("url = 'postgres://u:url@h'", &[pg]).unwrap(), "url");
+    assert_eq!(password("url = 'postgres://u:url@h'\npassword = 'own'", &[pg]).unwrap(), "own");
+    assert_eq!(password(&format!("url = 'postgres://u:url@h'\npassword_file = '{path}'"), &[pg]).unwrap(), "from file");
+    let own = ("OUTBOXD_POSTGRES__PASSWORD", "variable");
+    assert_eq!(password("url = 'postgres://u@h'\npassword_file = '/nowhere'", &[own]).unwrap(), "variable");
+    let own = ("OUTBOXD_POSTGRES__PASSWORD_FILE", path);
+    assert_eq!(password("url = 'postgres://u@h'\npassword = 'own'", &[own]).unwrap(), "from file");
+}
+
+#[test]
+fn a_property_can_come_from_a_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "s3cret\r\n").unwrap();
+    let path = file.path().display();
+    let config = with(&format!("properties = {{ 'sasl.password' = {{ file = '{path}' }} }}")).unwrap();
+    assert_eq!(config.kafka.properties["sasl.password"].reveal(), "s3cret");
+    fs::write(file.path(), "\n").unwrap();
+    let refused = refusal(with(&format!("properties = {{ 'sasl.password' = {{ file = '{path}' }} }}")));
+    assert_eq!(refused, format!("f.toml:5: kafka.properties.sasl.password: {path} is empty"));
+}
+
+#[test]
+fn a_named_file_must_be_there_and_the_default_one_need_not() {
+    let refused = refusal(Config::load(Some(Path::new("/nowhere/x.toml")), std::iter::empty()));
+    assert_eq!(
+        refused,
+        "/nowhere/x.toml: cannot read the configuration: No such file or directory (os error 2)\n  hint: outboxd config prints a file to start from"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), LEAST).unwrap();
+    assert!(Config::load(Some(file.path()), std::iter::empty()).is_ok());
+    // The tests' working directory is the repository, which has no outboxd.toml of its own.
+    let env = [("OUTBOXD_POSTGRES__URL", "postgres://u@h"), ("OUTBOXD_KAFKA__BROKERS", "k")];
+    let env = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    assert!(Config::load(None, env).is_ok());
+}
+
+#[test]
+fn no_secret_is_ever_printed() {
+    let secret = "hunter2";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), secret).unwrap();
+    let path = file.path().display();
+    let lines = [
+        format!("url = 'postgres://u:{secret}@h/d'"),
+        format!("url = 'postgres://u:x/{secret}@h/d'"),
+        format!("url = 'postgres://u:{secret}@h/d?sslmode={secret}'"),
+        format!("url = 'postgres://u:{secret}@h:x/d'"),
+        format!("url = {{ a = '{secret}' }}"),
+        format!("url = ['{secret}']"),
+        format!("url = 'postgres://u:{secret}@h/d"),
+        format!("url = \"postgres://u:\\{secret}@h/d\""),
+        format!("url = postgres://u:{secret}@h/d"),
+        format!("url = '{secret}'"),
+        format!("password = '{secret}'"),
+        format!("password = \"\\u0000{secret}\""),
+        format!("password = \"{secret}"),
+        format!("password = {secret}"),
+        format!("password = ['{secret}']"),
+        format!("password = '{secret}'\npassword_file = '{path}'"),
+        format!("password = '{secret}'\npassword = '{secret}'"),
+        format!("password_file = '{path}'\nslott = 1"),
+    ];
+    let properties = [
+        format!("{{ 'sasl.password' = '{secret}' }}"),
+        format!("{{ 'sasl.password' = ['{secret}'] }}"),
+        format!("{{ 'sasl.password' = {{ fil = '{secret}' }} }}"),
+        format!("{{ 'sasl.password' = {{ file = '{path}' }} }}"),
+        format!("{{ 'sasl.password' = '{secret} }}"),
+        format!("{{ 'sasl.password' = {secret} }}"),
+        format!("{{ 'acks' = '{secret}', partitioner = '{secret}', 'max.in.flight' = '{secret}' }}"),
+    ];
+    let check = |text: &str, env: &[(&str, &str)]| {
+        let shown = match load(text, env) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => format!("{error}\n{error:?}"),
+        };
+        assert!(!shown.contains(secret), "{text} {env:?}: {shown}");
+    };
+    for line in lines {
+        check(&format!("[postgres]\n{line}\n"), &[]);
+        check(&format!("{line}\n[postgres]\nurl = 'postgres://u@h'\n[kafka]\nbrokers = 'k'"), &[]);
+        check(&format!("[kafka]\nbrokers = 'k'\n[postgres]\nurl = 'postgres://u@h'\n{line}"), &[]);
+        if let Some(value) = line.strip_prefix("url = ") {
+            check(LEAST, &[("OUTBOXD_POSTGRES__URL", value.trim_matches(['\'', '"']))]);
+        }
+    }
+    for line in properties {
+        check(&format!("{LEAST}properties = {line}"), &[]);
+        check(LEAST, &[("OUTBOXD_KAFKA__PROPERTIES", &line)]);
+    }
+    check(LEAST, &[("PGPASSWORD", secret), ("OUTBOXD_POSTGRES__PASWORD", secret)]);
+}
+
+#[test]
+fn every_field_of_the_schema_is_read() {
+    for section in &SECTIONS {
+        for field in section.fields {
+            let mut text = String::from("[postgres]\nurl = 'postgres://u@h'\n[kafka]\nbrokers = 'k'\n");
+            // No field may hold a date, so whoever reads one must refuse it.
+            let date = format!("{} = 2026-01-01\n", field.name);
+            match (section.shape, field.default) {
+                (Shape::Many, _) => text.push_str(&format!("[[{}]]\n{date}", section.name)),
+                (Shape::Once, Initial::Required(_)) => {
+                    text = text.replace(&format!("{} = '", field.name), &format!("{date}#"))
+                }
+                (Shape::Once, _) if text.contains(&format!("[{}]", section.name)) => {
+                    let header = format!("[{}]\n", section.name);
+                    text = text.replace(&header, &format!("{header}{date}"));
+                }
+                (Shape::Once, _) => text.push_str(&format!("[{}]\n{date}", section.name)),
+            }
+            let refused = refusal(load(&text, &[]));
+            assert!(refused.contains(&format!(": {}.{}: expected ", section.name, field.name)), "{text}: {refused}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_valid_and_shows_the_defaults() {
+    let bare = reference();
+    assert!(refusal(load(&bare, &[])).contains("postgres.url is required"));
+    let uncomment = |skip: &[&str]| {
+        let field = |line: &&str| line.starts_with(|char: char| char.is_ascii_lowercase() || char == '[');
+        let kept = |line: &&str| !skip.iter().any(|name| line.starts_with(&format!("{name} = ")));
+        let lines = bare.lines().map(|line| match line.strip_prefix('#').filter(field) {
+            Some(field) if kept(&field) => field,
+            Some(_) | None => line,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let config = load(&uncomment(&["password_file", "message_prefix"]), &[]).unwrap();
+    let defaults = load(LEAST, &[]).unwrap();
+    assert_eq!(format!("{:?}", config.limits), format!("{:?}", defaults.limits));
+    assert_eq!(format!("{:?}", config.outbox), format!("{:?}", defaults.outbox));
+    assert_eq!(config.postgres.sender_timeout, defaults.postgres.sender_timeout);
+    assert_eq!(config.kafka.create_topics.unwrap().replication, 3);
+    assert_eq!(config.routes[0].key.to_string(), "{id}");
+    let least = bare.replace("#url = ", "url = ").replace("#brokers = ", "brokers = ");
+    assert_eq!(load(&least, &[]).unwrap().postgres.connection.hosts.len(), 2);
+}
+
+#[test]
+fn the_sample_is_valid() {
+    let config = load(include_str!("../../../config/outboxd.toml"), &[]).unwrap();
+    assert_eq!(config.routes[0].key.to_string(), "{aggregate_id}");
+    let field = |line: &&str| line.starts_with(['[', '"']) || line.split(' ').nth(1) == Some("=");
+    let lines = include_str!("../../../config/outboxd.toml").lines();
+    let lines: Vec<&str> = lines.map(|line| line.strip_prefix("# ").filter(field).unwrap_or(line)).collect();
+    let all = lines.join("\n").replace("password_file", "password").replace("{ file = \"/run/secrets/kafka\" }", "'x'");
+    let config = load(&all, &[]).unwrap();
+    assert_eq!(config.outbox[0].source, table("shop", "events"));
+    assert!(config.kafka.create_topics.is_some());
+    assert_eq!(config.kafka.properties.len(), 4);
+}
+
+/// Regenerate with `OUTBOXD_BLESS=1 cargo test config`.
+#[test]
+fn the_document_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+    let expected = reference_markdown();
+    if std::env::var_os("OUTBOXD_BLESS").is_some() {
+        fs::write(path, &expected).unwrap();
+    }
+    let written = fs::read_to_string(path).unwrap_or_default();
+    assert!(written == expected, "docs/configuration.md is stale; OUTBOXD_BLESS=1 cargo test config writes it anew");
+}
+
+#[test]
+fn the_examples_of_the_document_are_valid() {
+    let markdown = reference_markdown();
+    let examples: Vec<&str> =
+        markdown.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(examples.len(), 4);
+    for example in examples {
+        let example = example.replace("{ file = \"/run/secrets/kafka\" }", "'x'");
+        // Each shows some sections; the two urls are alternatives.
+        for url in example.lines().filter(|line| line.starts_with("url")).map(Some).chain([None]) {
+            let text = match (url, example.contains("[kafka]")) {
+                (Some(url), _) => format!("[postgres]\n{url}\n[kafka]\nbrokers = 'k'"),
+                (None, _) if example.starts_with("url") => continue,
+                (None, true) => format!("[postgres]\nurl = 'postgres://u@h'\n{example}"),
+                (None, false) => format!("{LEAST}{example}"),
+            };
+            load(&text, &[]).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        }
+    }
+}
+
+fn toml_like() -> impl Strategy<Value = String> {
+    let line = prop_oneof![
+        Just("[postgres]".to_owned()),
+        Just("[[outbox]]".to_owned()),
+        Just("[kafka]".to_owned()),
+        Just("[[route]]".to_owned()),
+        Just("[limits]".to_owned()),
+        "(url|slot|table|columns|match|topic|key|memory|window|properties|create_topics|headers) = ('\\PC{0,12}'|[0-9]{1,20}|\\{ [a-z]{1,3} = '\\PC{0,5}' \\}|true|\\[\\])",
+        "\\PC{0,20}",
+    ];
+    prop::collection::vec(line, 0..12).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_configuration_or_an_error(text in toml_like(), value in "\\PC{0,20}") {
+        let variables = ["OUTBOXD_KAFKA__PROPERTIES", "OUTBOXD_LIMITS__WINDOW", "OUTBOXD_ROUTE__KEY", "OUTBOXD_A__B"];
+        for variable in variables {
+            drop(load(&text, &[(variable, &value)]).map_err(|error| error.to_string()));
+        }
+    }
+}

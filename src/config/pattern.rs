@@ -1,0 +1,122 @@
+//! `"outbox.event.{aggregate_type}"` becomes pieces: text enters, a `Pattern` or a fault leaves.
+
+use std::fmt;
+use std::str::Chars;
+
+use super::error::Fault;
+use super::{Pattern, Piece};
+
+impl Pattern {
+    pub(super) fn parse(text: &str) -> Result<Pattern, Fault> {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut chars = text.chars();
+        while let Some(char) = chars.next() {
+            match char {
+                '{' if chars.as_str().starts_with('{') => literal.extend(chars.next()),
+                '}' if chars.as_str().starts_with('}') => literal.extend(chars.next()),
+                '{' => {
+                    if !literal.is_empty() {
+                        pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+                    }
+                    pieces.push(Piece::Column(column(text, &mut chars)?));
+                }
+                '}' => return Err(unbalanced(text, "a \"}\" without its \"{\"")),
+                char => literal.push(char),
+            }
+        }
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(literal));
+        }
+        Ok(Pattern { pieces })
+    }
+}
+
+/// As it would be typed.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => f.write_str(&text.replace('{', "{{").replace('}', "}}"))?,
+                Piece::Column(name) => write!(f, "{{{name}}}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn column(text: &str, chars: &mut Chars<'_>) -> Result<String, Fault> {
+    let rest = chars.as_str();
+    let Some(end) = rest.find(['{', '}']).filter(|end| rest[*end..].starts_with('}')) else {
+        return Err(unbalanced(text, "a \"{\" without its \"}\""));
+    };
+    let name = &rest[..end];
+    if name.trim() != name || name.is_empty() {
+        return Err(Fault::new(format!("\"{text}\" has a place without a column's name"))
+            .hint("write {name}, without spaces; for example {aggregate_id}"));
+    }
+    *chars = rest[end + 1..].chars();
+    Ok(name.to_owned())
+}
+
+fn unbalanced(text: &str, what: &str) -> Fault {
+    Fault::new(format!("\"{text}\" has {what}"))
+        .hint("{name} stands for a column; write {{ and }} for the braces themselves")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn literal(text: &str) -> Piece {
+        Piece::Literal(text.into())
+    }
+
+    fn place(name: &str) -> Piece {
+        Piece::Column(name.into())
+    }
+
+    #[test]
+    fn text_and_places_become_pieces() {
+        for (text, pieces) in [
+            ("", vec![]),
+            ("orders", vec![literal("orders")]),
+            ("{id}", vec![place("id")]),
+            ("outbox.event.{aggregate_type}", vec![literal("outbox.event."), place("aggregate_type")]),
+            ("{a}{b}", vec![place("a"), place("b")]),
+            ("{a}-{b}.x", vec![place("a"), literal("-"), place("b"), literal(".x")]),
+            ("a{{b}}c", vec![literal("a{b}c")]),
+            ("{{{id}}}", vec![literal("{"), place("id"), literal("}")]),
+            ("{order no}é", vec![place("order no"), literal("é")]),
+        ] {
+            let pattern = Pattern::parse(text).unwrap();
+            assert_eq!(pattern.pieces, pieces, "{text}");
+            assert_eq!(pattern.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn braces_must_balance_and_name_a_column() {
+        for (text, what) in [
+            ("{id", r#""{id" has a "{" without its "}""#),
+            ("{", r#""{" has a "{" without its "}""#),
+            ("{a{b}", r#""{a{b}" has a "{" without its "}""#),
+            ("id}", r#""id}" has a "}" without its "{""#),
+            ("{{id}", r#""{{id}" has a "}" without its "{""#),
+            ("{}", r#""{}" has a place without a column's name"#),
+            ("{ id }", r#""{ id }" has a place without a column's name"#),
+        ] {
+            assert_eq!(Pattern::parse(text).unwrap_err().what, what);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_parses_or_is_refused(text in "[a{}é ]{0,20}") {
+            if let Ok(pattern) = Pattern::parse(&text) {
+                prop_assert_eq!(Pattern::parse(&pattern.to_string()).unwrap(), pattern);
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The one source of truth: every section and field with its kind, bounds, default and meaning.
+//!
+//! `document` refuses what is not here, `load` takes its defaults and bounds from here, `reference` prints it.
+
+/// One section of the file.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub meaning: &'static str,
+    pub fields: &'static [Field],
+}
+
+/// How often a section may stand in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `[name]`
+    Once,
+    /// `[[name]]`
+    Many,
+}
+
+/// One field of a section, or of a table inside it.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: Initial,
+    pub meaning: &'static str,
+}
+
+/// What a field may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    /// Text that is never printed.
+    Secret,
+    /// The path of a file.
+    File,
+    /// With the least and the most.
+    Duration(&'static str, &'static str),
+    /// With the least and the most.
+    Size(&'static str, &'static str),
+    /// With the least and the most.
+    Integer(i64, i64),
+    Address,
+    Pattern,
+    /// A table whose members are fields.
+    Table(&'static [Field]),
+    /// A table whose members the user names; what each holds.
+    Map(&'static str),
+}
+
+/// What holds when a field is not set. Texts are TOML.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Initial {
+    /// Must be set, for example like this.
+    Required(&'static str),
+    /// Not set, and could be set like this.
+    Unset(&'static str),
+    /// This value.
+    Is(&'static str),
+}
+
+impl Kind {
+    /// What the reference calls it.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Text => "text".into(),
+            Kind::Secret => "text, secret".into(),
+            Kind::File => "file".into(),
+            Kind::Duration(min, max) => format!("duration, {min} to {max}"),
+            Kind::Size(min, max) => format!("size, {min} to {max}"),
+            Kind::Integer(min, max) => format!("integer, {min} to {max}"),
+            Kind::Address => "address".into(),
+            Kind::Pattern => "pattern".into(),
+            Kind::Table(_) => "table".into(),
+            Kind::Map(holds) => format!("table, name = {holds}"),
+        }
+    }
+}
+
+impl Initial {
+    /// The value that holds when nothing is typed.
+    pub fn value(self) -> Option<&'static str> {
+        match self {
+            Initial::Is(toml) => Some(toml),
+            Initial::Required(_) | Initial::Unset(_) => None,
+        }
+    }
+
+    /// A value for the reference to show.
+    pub fn shown(self) -> &'static str {
+        match self {
+            Initial::Is(toml) | Initial::Required(toml) | Initial::Unset(toml) => toml,
+        }
+    }
+}
+
+/// The section of that name.
+pub(super) fn section(name: &str) -> Option<&'static Section> {
+    SECTIONS.iter().find(|section| section.name == name)
+}
+
+/// The names of fields, for suggestions.
+pub(super) fn names(fields: &'static [Field]) -> Vec<&'static str> {
+    fields.iter().map(|field| field.name).collect()
+}
+
+const fn field(name: &'static str, kind: Kind, default: Initial, meaning: &'static str) -> Field {
+    Field { name, kind, default, meaning }
+}
+
+use self::Initial::{Is, Required, Unset};
+
+pub(super) static SECTIONS: [Section; 6] = [
+    Section {
+        name: "postgres",
+        shape: Shape::Once,
+        meaning: "The source database, and what of it is ours.",
+        fields: &POSTGRES,
+    },
+    Section {
+        name: "outbox",
+        shape: Shape::Many,
+        meaning: "One block per outbox table or logical-message prefix. Without any block: the table public.outbox.",
+        fields: &OUTBOX,
+    },
+    Section { name: "kafka", shape: Shape::Once, meaning: "Where the records go.", fields: &KAFKA },
+    Section {
+        name: "route",
+        shape: Shape::Many,
+        meaning: "Which record a row becomes. The first route that matches wins; behind them all stands one that \
+                  matches every row, with the defaults below.",
+        fields: &ROUTE,
+    },
+    Section { name: "http", shape: Shape::Once, meaning: "Health and metrics.", fields: &HTTP },
+    Section {
+        name: "limits",
+        shape: Shape::Once,
+        meaning: "Every queue, batch and wait has its bound here.",
+        fields: &LIMITS,
+    },
+];
+
+static POSTGRES: [Field; 6] = [
+    field(
+        "url",
+        Kind::Secret,
+        Required(r#""postgres://outboxd@db1,db2/app?sslmode=verify-full""#),
+        "Where PostgreSQL is: a libpq URL or keyword/value string. Several hosts are tried in order, for failover.",
+    ),
+    field(
+        "password",
+        Kind::Secret,
+        Unset(r#""…""#),
+        "The role's password; better given by password_file or OUTBOXD_POSTGRES__PASSWORD.",
+    ),
+    field(
+        "password_file",
+        Kind::File,
+        Unset(r#""/run/secrets/pg""#),
+        "A file that holds the password; a line break at its end is dropped.",
+    ),
+    field(
+        "slot",
+        Kind::Text,
+        Is(r#""outboxd""#),
+        "The replication slot: the relay's place in the WAL. One per relay; a-z, 0-9 and _, at most 63.",
+    ),
+    field("publication", Kind::Text, Is(r#""outboxd""#), "The publication that holds the outbox tables."),
+    field(
+        "sender_timeout",
+        Kind::Duration("1s", "1d"),
+        Is(r#""30s""#),
+        "wal_sender_timeout of our connection: after this long without an answer the server gives the slot away. \
+         The relay stops publishing after two thirds of it.",
+    ),
+];
+
+static OUTBOX: [Field; 3] = [
+    field(
+        "table",
+        Kind::Text,
+        Is(r#""public.outbox""#),
+        "The table, as schema.name (public without a schema); the exact names, a name with a dot in double quotes. \
+         Either this or message_prefix.",
+    ),
+    field(
+        "message_prefix",
+        Kind::Text,
+        Unset(r#""outbox""#),
+        "The prefix of transactional logical messages (pg_logical_emit_message) that are events. The prefix outboxd \
+         is reserved.",
+    ),
+    field(
+        "columns",
+        Kind::Table(&COLUMNS),
+        Unset(""),
+        "Which column (or member of a logical message) plays which part. An empty name says that there is none.",
+    ),
+];
+
+static COLUMNS: [Field; 8] = [
+    field("id", Kind::Text, Is(r#""id""#), "The event's id: uuid, text or bigint. Always there, never NULL."),
+    field("aggregate_type", Kind::Text, Is(r#""aggregate_type""#), "What kind of thing the event is about."),
+    field("aggregate_id", Kind::Text, Is(r#""aggregate_id""#), "Which thing the event is about."),
+    field("event_type", Kind::Text, Is(r#""event_type""#), "What happened."),
+    field("payload", Kind::Text, Is(r#""payload""#), "The record's value, byte for byte. Always there."),
+    field("timestamp", Kind::Text, Is(r#""created_at""#), "The record's timestamp; without it, the commit time."),
+    field("headers", Kind::Text, Is(r#""headers""#), "A JSON object whose members become headers."),
+    field("partition", Kind::Text, Unset(r#""partition""#), "The record's partition; without it, by the key."),
+];
+
+static KAFKA: [Field; 3] = [
+    field("brokers", Kind::Text, Required(r#""kafka-1:9092,kafka-2:9092""#), "The brokers to ask first, host:port."),
+    field(
+        "create_topics",
+        Kind::Table(&CREATE_TOPICS),
+        Unset(""),
+        "How a missing topic is created. When not set, none is created: the relay waits for it and says so.",
+    ),
+    field(
+        "properties",
+        Kind::Map("text or { file = path }"),
+        Unset(r#"{ "security.protocol" = "SASL_SSL", "compression.type" = "zstd" }"#),
+        "Any librdkafka property; those that would break a promise are refused. Names in quotes.",
+    ),
+];
+
+static CREATE_TOPICS: [Field; 3] = [
+    field("partitions", Kind::Integer(1, 100_000), Required("6"), "How many partitions a new topic has."),
+    field("replication", Kind::Integer(1, 1000), Required("3"), "How many brokers hold each of them."),
+    field("config", Kind::Map("text"), Unset("{}"), "The topic's own settings, for example \"retention.ms\"."),
+];
+
+static ROUTE: [Field; 4] = [
+    field(
+        "match",
+        Kind::Map("glob"),
+        Unset(r#"{ event_type = "order.*" }"#),
+        "Which rows: part or column = glob (* is any run of characters); all must match. When not set: every row.",
+    ),
+    field("topic", Kind::Pattern, Is(r#""outbox.event.{aggregate_type}""#), "The record's topic."),
+    field(
+        "key",
+        Kind::Pattern,
+        Is(r#""{id}""#),
+        "The record's key. Events keep their order per key: {aggregate_id} keeps the order within an aggregate, \
+         {id} keeps none.",
+    ),
+    field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
+];
+
+static HTTP: [Field; 1] = [field(
+    "listen",
+    Kind::Address,
+    Is(r#""127.0.0.1:9187""#),
+    "Where /healthz, /readyz and /metrics answer. Loopback unless told otherwise.",
+)];
+
+static LIMITS: [Field; 10] = [
+    field(
+        "memory",
+        Kind::Size("1MiB", "1024GiB"),
+        Is(r#""32MiB""#),
+        "Records in flight, headers and overhead included.",
+    ),
+    field(
+        "window",
+        Kind::Integer(1, 10_000_000),
+        Is("100000"),
+        "Events from the oldest unanswered to the newest: what one stuck partition can hold up.",
+    ),
+    field("event", Kind::Size("1KiB", "1GiB"), Is(r#""16MiB""#), "The largest row; at most limits.memory."),
+    field(
+        "settle",
+        Kind::Duration("100ms", "1d"),
+        Is(r#""30s""#),
+        "How long records in flight may take to be answered after a failed delivery.",
+    ),
+    field(
+        "shutdown",
+        Kind::Duration("100ms", "1d"),
+        Is(r#""25s""#),
+        "How long SIGTERM may take to settle what is in flight.",
+    ),
+    field(
+        "primary_grace",
+        Kind::Duration("100ms", "1d"),
+        Is(r#""5s""#),
+        "How long a primary that shuts down waits for us, even when Kafka is down.",
+    ),
+    field("backoff", Kind::Duration("100ms", "1d"), Is(r#""10s""#), "The longest pause between two tries to connect."),
+    field(
+        "probe",
+        Kind::Duration("100ms", "1d"),
+        Is(r#""5s""#),
+        "How often a fresh SQL connection asks how the database is.",
+    ),
+    field("sql", Kind::Duration("100ms", "1d"), Is(r#""10s""#), "How long one SQL statement of ours may take."),
+    field(
+        "slot_creation",
+        Kind::Duration("100ms", "1d"),
+        Is(r#""60s""#),
+        "How long init waits for the slot: its creation waits for every open transaction.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toml::de::DeValue;
+
+    fn check(path: &str, fields: &'static [Field]) {
+        for field in fields {
+            let path = format!("{path}.{}", field.name);
+            assert!(field.meaning.ends_with('.'), "{path}: a meaning is a sentence");
+            match field.kind {
+                Kind::Table(members) => check(&path, members),
+                _ => assert!(DeValue::parse(field.default.shown()).is_ok(), "{path}: {:?}", field.default),
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_meaning_and_a_value_that_is_toml() {
+        for section in &SECTIONS {
+            check(section.name, section.fields);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Logs go to stderr: readable lines on a terminal, JSON elsewhere. A filter and a format enter; nothing leaves.
+//!
+//! Librdkafka speaks through the `log` crate, which `tracing-subscriber` takes in: its warnings are shown, too.
+
+use std::io::{IsTerminal, stderr};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    /// One readable line per event.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What is logged, in the language of `tracing-subscriber`'s `EnvFilter`, known to be valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter(String);
+
+impl Default for Filter {
+    fn default() -> Filter {
+        Filter("warn,outboxd=info".into())
+    }
+}
+
+impl Filter {
+    /// For commands that show by themselves what goes on.
+    pub fn quiet() -> Filter {
+        Filter("error".into())
+    }
+}
+
+impl FromStr for Filter {
+    type Err = String;
+
+    /// What the filter does not name stays at `warn`: trouble of others is always shown unless refused by name.
+    fn from_str(text: &str) -> Result<Filter, String> {
+        let filter = format!("warn,{text}");
+        EnvFilter::try_new(&filter).map_err(|error| format!("{error}, such as outboxd=debug"))?;
+        Ok(Filter(filter))
+    }
+}
+
+/// Starts logging; called once, before anything is logged.
+pub fn init(filter: Filter, format: Format) {
+    let terminal = stderr().is_terminal();
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter.0)).with_writer(stderr);
+    let readable = match format {
+        Format::Auto => terminal,
+        Format::Text => true,
+        Format::Json => false,
+    };
+    if readable {
+        lines.compact().with_target(false).with_ansi(colour).init();
+    } else {
+        lines.json().flatten_event(true).with_current_span(false).init();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_names_levels_and_rooms_or_is_refused() {
+        for (typed, filter) in [("debug", "warn,debug"), ("outboxd=trace", "warn,outboxd=trace"), ("off", "warn,off")] {
+            assert_eq!(typed.parse::<Filter>().unwrap(), Filter(filter.into()));
+        }
+        for wrong in ["outboxd=loud", "[", "a=b=c"] {
+            assert!(wrong.parse::<Filter>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Who this process is, and whether the slot's last holder can still be publishing.
+//!
+//! A leader's name says where it runs closely enough that a successor on the same machine can see whether it is dead:
+//! host, process id, start time, boot id, pid namespace. Then a restart after a crash need not wait.
+
+use std::fs;
+
+use crate::pipeline::Predecessor;
+use crate::source::catalog::Place;
+
+/// This process's name in the position table.
+pub(super) fn own_name() -> String {
+    let host = read("/proc/sys/kernel/hostname").unwrap_or_else(|| "unknown".into());
+    let pid = std::process::id();
+    let started = started_at(pid).unwrap_or_else(|| "0".into());
+    let boot = read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!("{host}/{pid}/{started}/{boot}/{}", pid_namespace().unwrap_or_default())
+}
+
+/// How the holder that the position table names has left the slot that is now ours.
+pub(super) fn predecessor(place: Option<&Place>, own_name: &str) -> Predecessor {
+    match place {
+        None => Predecessor::Gone,
+        Some(place) if place.left_cleanly || place.leader == own_name => Predecessor::Gone,
+        Some(place) if is_dead_here(&place.leader) => Predecessor::Gone,
+        Some(_) => Predecessor::MayLive,
+    }
+}
+
+/// True only when the process ran on this boot of this machine, in our pid namespace, and does not run any more.
+fn is_dead_here(leader: &str) -> bool {
+    let parts: Vec<&str> = leader.split('/').collect();
+    let [_, pid, started, boot, namespace] = parts.as_slice() else { return false };
+    let here = read("/proc/sys/kernel/random/boot_id").as_deref() == Some(*boot)
+        && !boot.is_empty()
+        && pid_namespace().as_deref() == Some(*namespace);
+    match (here, pid.parse()) {
+        (true, Ok(pid)) => started_at(pid).as_deref() != Some(*started),
+        (true, Err(_)) | (false, _) => false,
+    }
+}
+
+/// The start time of a running process, in clock ticks since boot. A process that only waits to be reaped runs no more.
+fn started_at(pid: u32) -> Option<String> {
+    let stat = read(&format!("/proc/{pid}/stat"))?;
+    // The command's name stands in parentheses and may hold anything: count fields behind it (proc(5)).
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    match *fields.first()? {
+        "Z" | "X" => None,
+        _ => fields.get(19).map(|field| (*field).to_owned()),
+    }
+}
+
+fn pid_namespace() -> Option<String> {
+    let link = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(link.to_string_lossy().trim_start_matches("pid:").trim_matches(['[', ']']).to_owned())
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::lsn::Lsn;
+    use crate::source::System;
+
+    fn place(leader: &str, left_cleanly: bool) -> Place {
+        let system = System { id: 1, timeline: 1 };
+        let updated_at = SystemTime::UNIX_EPOCH;
+        Place { system, confirmed: Lsn::ZERO, leader: leader.to_owned(), left_cleanly, updated_at }
+    }
+
+    fn name_of(pid: u32) -> String {
+        let own = own_name();
+        let mut parts: Vec<String> = own.split('/').map(str::to_owned).collect();
+        parts[1] = pid.to_string();
+        parts[2] = started_at(pid).unwrap();
+        parts.join("/")
+    }
+
+    #[test]
+    fn only_a_holder_that_may_live_is_waited_for() {
+        let me = own_name();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let other = name_of(child.id());
+        assert_eq!(predecessor(None, &me), Predecessor::Gone);
+        assert_eq!(predecessor(Some(&place(&me, false)), &me), Predecessor::Gone);
+        assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", true)), &me), Predecessor::Gone);
+        assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", false)), &me), Predecessor::MayLive);
+        assert_eq!(predecessor(Some(&place("odd name", false)), &me), Predecessor::MayLive);
+        assert_eq!(predecessor(Some(&place(&other, false)), &me), Predecessor::MayLive);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(predecessor(Some(&place(&other, false)), &me), Predecessor::Gone);
+    }
+}

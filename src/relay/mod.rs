@@ -1,0 +1,441 @@
+//! The shell: builds the rooms, carries values between them, owns tasks, backoff and shutdown.
+//!
+//! One loop waits for whatever comes first (bytes, reports, time, a finished task, the wish to stop), tells the
+//! pipeline, and does what the pipeline asks for. It decides nothing about events.
+
+mod board;
+mod condition;
+mod errands;
+mod identity;
+mod link;
+mod probe;
+mod session;
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::admin;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::lsn::Lsn;
+use crate::metrics::{Metrics, Side, TopicMetrics};
+use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Purge, Settings, Why};
+use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
+use crate::source::System;
+use crate::source::catalog::Catalog;
+use crate::source::outbox::unix_ms;
+use crate::source::wire::{Frame, Reply, StandbyStatus};
+use board::{Board, system_time};
+use errands::{Done, Due};
+use link::{Event, Link, Live};
+use session::{Closed, Opened, Wanted};
+
+/// How often time is told to the pipeline and the status is shown.
+const TICK: Duration = Duration::from_millis(50);
+/// How often a standby looks whether the slot is free.
+const STANDBY_LOOK: Duration = Duration::from_millis(500);
+/// How long the polite end of a session may take.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Runs the relay until `shutdown` resolves or something is wrong for good.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<()> {
+    let metrics = Metrics::new();
+    metrics.sender_timeout(config.postgres.sender_timeout);
+    let listener = admin::bind(config.http.listen).await?;
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "health and metrics");
+    }
+    let (board, status) = Board::new(&config.postgres.slot);
+    let mut relay = Relay::new(&config, metrics.clone(), board)?;
+    // It answers until the relay's tasks end with the relay.
+    let http = admin::serve(listener, status, metrics, std::future::pending());
+    relay.tasks.spawn(async { Done::Http(http.await) });
+    relay.run(shutdown).await
+}
+
+struct Relay {
+    wanted: Wanted,
+    pipeline: Pipeline,
+    sink: Kafka,
+    reports: Arc<Reports>,
+    metrics: Metrics,
+    topics: Vec<Option<TopicMetrics>>,
+    board: Board,
+    link: Link,
+    tasks: JoinSet<Done>,
+    /// Tries to connect since the last session that held.
+    tries: u32,
+    streamed: bool,
+    system: Option<System>,
+    last_backend_pid: Option<i32>,
+    /// Why there is no stream.
+    closed: Option<Closed>,
+    failure: Option<Error>,
+    last_report: Instant,
+    due: Due,
+    errand_out: bool,
+    question_out: bool,
+    saved: (Instant, Lsn),
+    odd: Oddities,
+}
+
+impl Relay {
+    fn new(config: &Config, metrics: Metrics, board: Board) -> Result<Relay> {
+        let settings = Settings { sender_timeout: config.postgres.sender_timeout, limits: config.limits.clone() };
+        let sink = Kafka::new(&config.kafka, &config.limits, metrics.clone())?;
+        let now = Instant::now();
+        Ok(Relay {
+            wanted: Wanted {
+                postgres: config.postgres.clone(),
+                outboxes: config.outbox.clone(),
+                limits: config.limits.clone(),
+                leader: identity::own_name(),
+            },
+            pipeline: Pipeline::new(&config.outbox, &config.routes, &config.postgres.publication, settings),
+            reports: sink.reports(),
+            sink,
+            metrics,
+            topics: Vec::new(),
+            board,
+            link: Link::Down { until: now },
+            tasks: JoinSet::new(),
+            tries: 0,
+            streamed: false,
+            system: None,
+            last_backend_pid: None,
+            closed: None,
+            failure: None,
+            last_report: now,
+            due: Due::from(now),
+            errand_out: false,
+            question_out: false,
+            saved: (now, Lsn::ZERO),
+            odd: Oddities::default(),
+        })
+    }
+
+    async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut asked_to_stop = false;
+        let mut ticker = tokio::time::interval(TICK);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let reports = Arc::clone(&self.reports);
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                () = &mut shutdown, if !asked_to_stop => {
+                    asked_to_stop = true;
+                    tracing::info!("asked to stop: the open transaction is read to its end and settled");
+                    self.pipeline.stop(Instant::now());
+                }
+                () = reports.arrived() => {}
+                event = self.link.event() => self.linked(event),
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.done(done),
+                _ = ticker.tick() => {}
+            }
+            let now = Instant::now();
+            reports.take(&mut batch);
+            self.settle(&mut batch, now);
+            self.read_frames(now);
+            self.pipeline.tick(now);
+            while let Some(action) = self.pipeline.next_action() {
+                if self.act(action, now).is_break() {
+                    return self.goodbye().await;
+                }
+            }
+            self.keep_up(now);
+        }
+    }
+
+    fn settle(&mut self, batch: &mut Vec<Report>, now: Instant) {
+        if batch.is_empty() {
+            return;
+        }
+        self.last_report = now;
+        let clock = SystemTime::now();
+        self.metrics.acked_at(clock);
+        for report in batch.drain(..) {
+            match report.outcome {
+                Ok(()) => {
+                    if let Some(entry) = self.pipeline.acked(report.ticket()) {
+                        let committed = system_time(unix_ms(entry.committed_at));
+                        let took = clock.duration_since(committed).unwrap_or_default();
+                        self.topic(report.topic).published(entry.bytes, took);
+                        self.board.status.published += 1;
+                    }
+                }
+                Err(ref failure) => self.pipeline.failed(report.ticket(), failure.clone(), now),
+            }
+        }
+    }
+
+    fn read_frames(&mut self, now: Instant) {
+        let Link::Up(live) = &mut self.link else { return };
+        live.held = false;
+        let mut wal_end = self.board.status.server;
+        let result = loop {
+            match live.stream.frame() {
+                Ok(Some(frame)) => {
+                    wal_end = wal_end.max(seen_end(&frame));
+                    if let Frame::Notice { code, message } = frame {
+                        tracing::warn!(code, "PostgreSQL says: {message}");
+                    }
+                    match self.pipeline.frame(frame, now, &mut self.sink) {
+                        Ok(Flow::Taken) => live.stream.consume(),
+                        Ok(Flow::Held) => {
+                            live.held = true;
+                            break Ok(());
+                        }
+                        Err(error) => break Err((error, Broken::Pipeline)),
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err((error, Broken::Stream)),
+            }
+        };
+        self.board.status.server = wal_end;
+        match result {
+            Ok(()) => {}
+            Err((error, Broken::Pipeline)) => self.fail(error),
+            Err((error, Broken::Stream)) => self.lost(error),
+        }
+    }
+
+    fn act(&mut self, action: Action, now: Instant) -> ControlFlow<()> {
+        match action {
+            Action::Status(ask) => self.send_status(ask, now),
+            Action::Reconnect(why) => self.reconnect(why),
+            Action::Purge(Purge::Queued) => self.sink.purge_queued(),
+            Action::Purge(Purge::Everything) => self.sink.purge_everything(),
+            Action::NewProducer => self.renew_producer(now),
+            Action::Reject(rejected) => {
+                self.metrics.rejected(rejected.reason);
+                self.fail(rejected.into());
+            }
+            Action::Stop { repeats } => {
+                if repeats > 0 {
+                    tracing::warn!(repeats, "the next start will publish these rows again");
+                }
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn send_status(&mut self, ask: Ask, now: Instant) {
+        let (write, flush) = (self.pipeline.received(), self.pipeline.confirmed());
+        let Link::Up(live) = &mut self.link else { return };
+        let reply = match ask {
+            Ask::Reply => Reply::Wanted,
+            Ask::Nothing => Reply::NotWanted,
+        };
+        live.stream.status(StandbyStatus { write, flush, sent_at: SystemTime::now(), reply });
+        if ask == Ask::Reply {
+            self.pipeline.asked(now);
+        }
+    }
+
+    fn reconnect(&mut self, why: Why) {
+        let (reason, pause) = match &why {
+            Why::Text(column) => (format!("{column} is read as text"), Duration::ZERO),
+            Why::Replay => ("rows whose delivery failed are sent again".to_owned(), Duration::ZERO),
+            Why::Release => ("PostgreSQL is shutting down and waits for us".to_owned(), Duration::from_secs(1)),
+            Why::LeaseLost => ("nobody proved that the slot is still ours".to_owned(), Duration::from_secs(1)),
+        };
+        tracing::warn!(reason, "leaving the replication session");
+        self.send_status(Ask::Nothing, Instant::now());
+        self.pipeline.session_lost();
+        self.metrics.reconnected(Side::Postgres);
+        let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
+        if let Link::Up(live) = link {
+            self.link = Link::Leaving(Box::pin(live.stream.leave(LEAVE_WITHIN)), pause);
+        }
+    }
+
+    fn renew_producer(&mut self, now: Instant) {
+        if let Some(trouble) = self.pipeline.trouble() {
+            tracing::warn!(
+                topic = trouble.topic,
+                error = trouble.message,
+                "a delivery failed: starting a new producer"
+            );
+        }
+        self.metrics.reconnected(Side::Kafka);
+        match self.sink.renew(self.pipeline.ledger().generation()) {
+            Ok(retired) => {
+                self.tasks.spawn_blocking(move || {
+                    drop(retired);
+                    Done::Retired
+                });
+                self.pipeline.producer_ready(now);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn linked(&mut self, event: Event) {
+        match event {
+            Event::Due => {
+                let opening = session::open(self.wanted.clone(), self.pipeline.encoding());
+                self.link = Link::Opening(Box::pin(opening));
+            }
+            Event::Opened(result) => match *result {
+                Ok(opened) => self.opened(opened),
+                Err(closed) => self.not_opened(closed),
+            },
+            Event::Turned(Ok(turn)) => {
+                if turn.read > 0 {
+                    self.metrics.frame_at(SystemTime::now());
+                }
+            }
+            Event::Turned(Err(error)) => self.lost(error),
+            Event::Left(result, pause) => {
+                if let Err(error) = result {
+                    tracing::info!(error = error.chain(), "the session did not end in good order");
+                }
+                self.link = Link::Down { until: Instant::now() + pause };
+            }
+        }
+    }
+
+    fn opened(&mut self, opened: Opened) {
+        let Opened { stream, start, predecessor, backend_pid, host } = opened;
+        let now = Instant::now();
+        tracing::info!(
+            host, slot = self.wanted.postgres.slot, confirmed = %start.confirmed, system = %start.system,
+            encoding = ?start.encoding, ?predecessor, "replication started"
+        );
+        self.system = Some(start.system);
+        self.closed = None;
+        self.streamed = true;
+        self.last_backend_pid = Some(backend_pid);
+        self.pipeline.session_started(start, now);
+        self.pipeline.claimed(predecessor, now);
+        self.due.probe = now;
+        self.link = Link::Up(Live { stream, backend_pid, since: now, held: false, gather_until: None });
+    }
+
+    fn not_opened(&mut self, closed: Closed) {
+        let pause = match &closed {
+            Closed::Held(_) => STANDBY_LOOK,
+            Closed::Unreached(error) | Closed::Failed(error) => {
+                tracing::warn!(error = error.chain(), "no replication session");
+                self.backoff()
+            }
+        };
+        self.link = Link::Down { until: Instant::now() + pause };
+        self.close(closed);
+    }
+
+    /// The stream broke. What is in flight stays with the producer.
+    fn lost(&mut self, error: Error) {
+        let Link::Up(live) = &self.link else { return };
+        if live.since.elapsed() > self.wanted.limits.backoff {
+            self.tries = 0;
+        }
+        self.metrics.reconnected(Side::Postgres);
+        self.pipeline.session_lost();
+        let pause = self.backoff();
+        self.link = Link::Down { until: Instant::now() + pause };
+        tracing::warn!(error = error.chain(), "the replication stream broke");
+        self.close(Closed::Failed(error));
+    }
+
+    /// Keeps why there is no stream, or ends with it.
+    fn close(&mut self, closed: Closed) {
+        match closed {
+            Closed::Unreached(error) | Closed::Failed(error) if closed.is_final(self.streamed) => self.fail(error),
+            Closed::Held(_) | Closed::Unreached(_) | Closed::Failed(_) => self.closed = Some(closed),
+        }
+    }
+
+    /// Something is wrong for good: what is in flight is settled, then the process ends with this error.
+    fn fail(&mut self, error: Error) {
+        if self.failure.is_none() {
+            tracing::error!(error = error.chain(), hint = error.hint_text().unwrap_or_default(), "stopping");
+            self.failure = Some(error);
+            self.pipeline.halt(Instant::now());
+        }
+    }
+
+    fn backoff(&mut self) -> Duration {
+        let longest = Duration::from_millis(100) * 2u32.saturating_pow(self.tries.min(16));
+        self.tries += 1;
+        // Half of it by chance, so that relays that lost the same server do not come back together.
+        longest.min(self.wanted.limits.backoff).mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
+    fn show(&mut self, now: Instant) {
+        let (state, role, reasons) = self.condition(now);
+        let ledger = self.pipeline.ledger();
+        let status = &mut self.board.status;
+        status.confirmed = self.pipeline.confirmed();
+        status.received = self.pipeline.received();
+        status.server = status.server.max(status.received);
+        status.oldest_unsettled = ledger.oldest().map(|entry| system_time(unix_ms(entry.committed_at)));
+        status.inflight_events = ledger.inflight();
+        status.inflight_bytes = ledger.inflight_bytes();
+        if ledger.inflight() == 0 {
+            self.last_report = now;
+        }
+        self.board.state(state, role, reasons);
+        self.board.show();
+    }
+
+    fn topic(&mut self, id: TopicId) -> &TopicMetrics {
+        let index = id.index();
+        if self.topics.len() <= index {
+            self.topics.resize(index + 1, None);
+        }
+        self.topics[index].get_or_insert_with(|| self.metrics.topic(self.sink.topic_name(id)))
+    }
+
+    /// The last status, the end of the stream, the mark that lets a successor start at once.
+    async fn goodbye(mut self) -> Result<()> {
+        self.send_status(Ask::Nothing, Instant::now());
+        let within = (self.wanted.limits.shutdown / 10).max(Duration::from_millis(200));
+        let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
+        if let Link::Up(live) = link
+            && let Err(error) = live.stream.leave(within).await
+        {
+            tracing::warn!(error = error.chain(), "the session did not end in good order");
+        }
+        if let (Some(system), 0) = (self.system, self.pipeline.ledger().inflight()) {
+            match tokio::time::timeout(within, self.leave_mark(system)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(error = error.chain(), "no clean-leave mark: a successor will wait"),
+                Err(_) => tracing::warn!("no clean-leave mark in time: a successor will wait"),
+            }
+        }
+        tracing::info!(confirmed = %self.pipeline.confirmed(), published = self.board.status.published, "stopped");
+        match self.failure {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    async fn leave_mark(&self, system: System) -> Result<()> {
+        let postgres = &self.wanted.postgres;
+        let catalog = Catalog::connect(&postgres.connection, self.wanted.limits.sql).await?;
+        catalog.leave(&postgres.slot, &self.wanted.leader, system, self.pipeline.confirmed()).await?;
+        Ok(())
+    }
+}
+
+/// Where reading broke.
+enum Broken {
+    Stream,
+    Pipeline,
+}
+
+fn seen_end(frame: &Frame<'_>) -> Lsn {
+    match frame {
+        Frame::Data { wal_end, .. } | Frame::Keepalive { wal_end, .. } => *wal_end,
+        Frame::Notice { .. } => Lsn::ZERO,
+    }
+}

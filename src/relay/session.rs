@@ -1,0 +1,147 @@
+//! Opening a session: look at the slot, log in, stream, put our name on the slot.
+
+use std::time::Instant;
+
+use super::identity;
+use crate::config;
+use crate::error::{Error, Result};
+use crate::lsn::Lsn;
+use crate::pipeline::{Predecessor, SessionStart};
+use crate::source::Encoding;
+use crate::source::catalog::{Catalog, Holder, Publication, Slot, SlotKind};
+use crate::source::wire::{Session, Start, Stream};
+
+/// A stream that is ours.
+pub(super) struct Opened {
+    pub(super) stream: Stream,
+    pub(super) start: SessionStart,
+    pub(super) predecessor: Predecessor,
+    pub(super) backend_pid: i32,
+    pub(super) host: String,
+}
+
+/// Why there is no stream.
+pub(super) enum Closed {
+    /// Another session holds the slot.
+    Held(Holder),
+    /// The server could not be reached or did not let us in.
+    Unreached(Error),
+    /// The server let us in, and something failed there.
+    Failed(Error),
+}
+
+impl Closed {
+    /// True when only a person can help, and a process that runs need not wait for one: a server that turns us away may
+    /// have its password, its certificate or its rights mended, a slot or publication that is gone stays gone.
+    pub(super) fn is_final(&self, has_streamed: bool) -> bool {
+        match self {
+            Closed::Held(_) => false,
+            Closed::Unreached(error) => error.is_definite() && !has_streamed,
+            Closed::Failed(error) => error.is_definite() && !(has_streamed && error.sqlstate() == Some("42501")),
+        }
+    }
+
+    /// The error behind it, if there is one.
+    pub(super) fn error(&self) -> Option<&Error> {
+        match self {
+            Closed::Held(_) => None,
+            Closed::Unreached(error) | Closed::Failed(error) => Some(error),
+        }
+    }
+}
+
+impl From<Error> for Closed {
+    fn from(error: Error) -> Closed {
+        Closed::Failed(error)
+    }
+}
+
+/// What opening needs to know.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) postgres: config::Postgres,
+    pub(super) outboxes: Vec<config::Outbox>,
+    pub(super) limits: config::Limits,
+    pub(super) leader: String,
+}
+
+pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Result<Opened, Closed> {
+    let Wanted { postgres, outboxes, limits, leader } = &wanted;
+    let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
+    let slot = catalog.slot(&postgres.slot).await?;
+    let slot = usable(slot, &postgres.slot, &postgres.connection.dbname)?;
+    if let Some(holder) = slot.holder {
+        return Err(Closed::Held(holder));
+    }
+    let publication = catalog.publication(&postgres.publication).await?;
+    check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
+    let wal_end = catalog.server().await?.wal_lsn;
+    let confirmed = slot.confirmed.unwrap_or(Lsn::ZERO);
+
+    let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.map_err(Closed::Unreached)?;
+    let (system, backend_pid, host) = (session.system(), session.backend_pid(), format!("{:?}", session.host()));
+    let asked_at = Instant::now();
+    let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding };
+    let stream = session.start(start).await?;
+    let place = catalog.claim(&postgres.slot, system, leader).await?;
+    let predecessor = identity::predecessor(place.as_ref(), leader);
+    let start = SessionStart { system, wal_end, confirmed, encoding, asked_at };
+    Ok(Opened { stream, start, predecessor, backend_pid, host })
+}
+
+/// A slot that we can stream from, or what is wrong with it.
+pub(super) fn usable(slot: Option<Slot>, name: &str, database: &str) -> Result<Slot> {
+    let Some(slot) = slot else {
+        return Err(Error::definite(format!("replication slot \"{name}\" does not exist"))
+            .hint("outboxd init creates it; events committed before that are not sent"));
+    };
+    if slot.kind != SlotKind::Logical || slot.plugin.as_deref() != Some("pgoutput") {
+        let plugin = slot.plugin.as_deref().unwrap_or("none, it is physical");
+        return Err(Error::definite(format!(
+            "replication slot \"{name}\" has the output plugin {plugin}, not pgoutput"
+        ))
+        .hint("set postgres.slot to another name and run outboxd init"));
+    }
+    if slot.database.as_deref().is_some_and(|of| of != database) {
+        let of = slot.database.unwrap_or_default();
+        return Err(Error::definite(format!("replication slot \"{name}\" belongs to database \"{of}\""))
+            .hint(format!("connect to \"{of}\", or set postgres.slot to another name and run outboxd init")));
+    }
+    let lost = slot.wal_status.as_deref() == Some("lost");
+    if lost || slot.invalidation_reason.is_some() {
+        let why = slot.invalidation_reason.as_deref().unwrap_or("wal_status = lost");
+        return Err(Error::definite(format!("replication slot \"{name}\" was invalidated ({why})")).hint(format!(
+            "events since its last position are not in the WAL any more: drop it with \
+             SELECT pg_drop_replication_slot('{name}'), run outboxd init, and republish what is missing from the table"
+        )));
+    }
+    Ok(slot)
+}
+
+/// The publication sends the inserts of every outbox table under its own name, or what is missing.
+pub(super) fn check_publication(
+    publication: Option<&Publication>,
+    name: &str,
+    outboxes: &[config::Outbox],
+) -> Result<()> {
+    let Some(publication) = publication else {
+        return Err(Error::definite(format!("publication \"{name}\" does not exist"))
+            .hint("outboxd init creates it; rows committed while it was missing are not in the stream"));
+    };
+    if !publication.insert {
+        return Err(Error::definite(format!("publication \"{name}\" does not publish inserts"))
+            .hint(format!("ALTER PUBLICATION \"{name}\" SET (publish = 'insert')")));
+    }
+    for outbox in outboxes {
+        let config::OutboxSource::Table { schema, name: table } = &outbox.source else { continue };
+        let listed = publication.tables.iter().any(|listed| listed.schema == *schema && listed.name == *table);
+        if !listed {
+            return Err(Error::definite(format!("publication \"{name}\" does not send table \"{schema}.{table}\""))
+                .hint(format!(
+                    "ALTER PUBLICATION \"{name}\" ADD TABLE \"{schema}\".\"{table}\"; for a partitioned table also \
+                     ALTER PUBLICATION \"{name}\" SET (publish_via_partition_root = true)"
+                )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! Whose failure is it: one table from librdkafka's error codes.
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+use crate::sink::Whose;
+
+/// Whose failure a failed delivery is.
+pub(super) fn whose(code: Code) -> Whose {
+    match code {
+        Code::MessageSizeTooLarge
+        | Code::InvalidMessageSize
+        | Code::InvalidRecord
+        | Code::InvalidTimestamp
+        | Code::InvalidMessage
+        | Code::UnknownPartition => Whose::Event,
+        Code::UnknownTopicOrPartition
+        | Code::UnknownTopic
+        | Code::TopicAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::InvalidTopic
+        | Code::PolicyViolation
+        | Code::Authentication
+        | Code::SaslAuthenticationFailed => Whose::SetUp,
+        // Outages, fencing, purges, and whatever a later library reports: trying again with a new producer is safe.
+        _ => Whose::World,
+    }
+}

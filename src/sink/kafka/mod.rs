@@ -1,0 +1,241 @@
+//! Publishes records to Kafka and gives their tickets back.
+//!
+//! Records enter through `offer`, reports leave through the `Reports` mailbox. The producer is idempotent with
+//! `acks=all`, never times a message out, and stops at the first refusal instead of sending what stands behind it, so
+//! the records of one partition are appended in the order of their offers. A full queue is backpressure, not an error.
+
+mod codes;
+mod reports;
+mod topics;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::AdminClient;
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer, PurgeConfig, ThreadedProducer};
+
+use crate::config;
+use crate::error::{Error, Result};
+use crate::ledger::Ticket;
+use crate::metrics::Metrics;
+use crate::record::Record;
+use crate::sink::{Refused, Sink, client_config};
+use crate::status::Reason;
+pub use reports::{Complaint, Report, Reports, TopicId};
+use reports::{Context, pack};
+use topics::Topics;
+pub use topics::{Finding, Scope};
+
+/// Batches larger than this gained nothing when measured; a topic that accepts less makes them smaller.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// The producer, and what is known of its topics.
+pub struct Kafka {
+    config: ClientConfig,
+    create_topics: Option<config::CreateTopics>,
+    metrics: Metrics,
+    reports: Arc<Reports>,
+    producer: ThreadedProducer<Context>,
+    admin: Arc<AdminClient<DefaultClientContext>>,
+    topics: Topics,
+    batch_bytes: usize,
+    /// What every known topic accepts.
+    largest_batch: usize,
+    compressed: bool,
+}
+
+/// A question about topics, to be carried to a thread that may block.
+pub struct Question {
+    admin: Arc<AdminClient<DefaultClientContext>>,
+    create_topics: Option<config::CreateTopics>,
+    names: Vec<String>,
+}
+
+/// A producer that is no longer needed. Dropping it blocks for a moment.
+pub struct Retired {
+    _producer: ThreadedProducer<Context>,
+}
+
+impl Kafka {
+    /// A producer of the first generation.
+    pub fn new(kafka: &config::Kafka, limits: &config::Limits, metrics: Metrics) -> Result<Kafka> {
+        let config = producer_config(kafka, limits);
+        let compressed = config.get("compression.type").is_some_and(|codec| codec != "none");
+        let batch_bytes = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(BATCH_BYTES);
+        let reports = Arc::new(Reports::default());
+        let producer = producer(&config, batch_bytes, &reports, &metrics, 0)?;
+        let admin = admin_config(kafka).create().map_err(misconfigured)?;
+        Ok(Kafka {
+            config,
+            create_topics: kafka.create_topics.clone(),
+            metrics,
+            reports,
+            producer,
+            admin: Arc::new(admin),
+            topics: Topics::default(),
+            batch_bytes,
+            largest_batch: usize::MAX,
+            compressed,
+        })
+    }
+
+    /// The mailbox that reports arrive in.
+    pub fn reports(&self) -> Arc<Reports> {
+        Arc::clone(&self.reports)
+    }
+
+    /// Forgets records that were not sent yet; their tickets come back as failed.
+    pub fn purge_queued(&self) {
+        self.producer.purge(PurgeConfig::default().queue());
+    }
+
+    /// Forgets everything; records in flight may land all the same.
+    pub fn purge_everything(&self) {
+        self.producer.purge(PurgeConfig::default().queue().inflight());
+    }
+
+    /// Puts a new producer in the place of the old one.
+    pub fn renew(&mut self, generation: u32) -> Result<Retired> {
+        self.batch_bytes = self.batch_bytes.min(self.largest_batch);
+        let fresh = producer(&self.config, self.batch_bytes, &self.reports, &self.metrics, generation)?;
+        Ok(Retired { _producer: std::mem::replace(&mut self.producer, fresh) })
+    }
+
+    /// What the cluster should be asked now; `None` when there is nothing to ask.
+    pub fn question(&self, scope: Scope) -> Option<Question> {
+        let names = self.topics.doubtful(scope);
+        let admin = Arc::clone(&self.admin);
+        (!names.is_empty()).then(|| Question { admin, create_topics: self.create_topics.clone(), names })
+    }
+
+    /// The cluster's answer.
+    pub fn learn(&mut self, findings: Vec<(String, Finding)>) {
+        self.topics.learn(findings);
+        self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
+    }
+
+    /// The topic's name.
+    pub fn topic_name(&self, id: TopicId) -> &str {
+        self.topics.name(id)
+    }
+
+    /// Why records wait.
+    pub fn reasons(&self) -> Vec<Reason> {
+        self.topics.reasons()
+    }
+}
+
+impl Question {
+    /// Asks, and waits for the answers. Blocks its thread.
+    pub fn ask(self) -> Vec<(String, Finding)> {
+        topics::look_up(&self.admin, &self.names, self.create_topics.as_ref())
+    }
+}
+
+impl Sink for Kafka {
+    fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> std::result::Result<(), Refused> {
+        let (topic, finding) = self.topics.get(record.topic);
+        let Finding::Exists(accepts) = finding else { return Err(Refused::Unready(ticket)) };
+        if let Some(problem) = accepts.problem(record, self.compressed, now_ms()) {
+            return Err(Refused::Event(ticket, problem));
+        }
+        if self.largest_batch < self.batch_bytes {
+            // A batch that the topic refuses for its size would take innocent records down with it.
+            return Err(Refused::Fatal(ticket, "a topic accepts smaller batches only".into()));
+        }
+        let (number, generation) = ticket.into_parts();
+        let mut message = BaseRecord::with_opaque_to(record.topic, pack(number, topic))
+            .key(record.key)
+            .timestamp(record.timestamp_ms)
+            .headers(headers(record));
+        if let Some(value) = record.value {
+            message = message.payload(value);
+        }
+        if let Some(partition) = record.partition {
+            message = message.partition(partition);
+        }
+        self.producer.send(message).map_err(|(error, _)| refused(error, Ticket::from_parts(number, generation)))
+    }
+}
+
+fn headers(record: &Record<'_>) -> OwnedHeaders {
+    let headers = OwnedHeaders::new_with_capacity(record.headers.len());
+    record.headers.iter().fold(headers, |headers, (key, value)| headers.insert(Header { key, value }))
+}
+
+fn refused(error: KafkaError, ticket: Ticket) -> Refused {
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::QueueFull) => Refused::Full(ticket),
+        Some(RDKafkaErrorCode::UnknownTopic) => Refused::Unready(ticket),
+        Some(code @ (RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::UnknownPartition)) => {
+            let problem = super::Problem { reason: "refused", message: code.to_string() };
+            Refused::Event(ticket, problem)
+        }
+        Some(_) | None => Refused::Fatal(ticket, error.to_string()),
+    }
+}
+
+fn producer(
+    config: &ClientConfig,
+    batch_bytes: usize,
+    reports: &Arc<Reports>,
+    metrics: &Metrics,
+    generation: u32,
+) -> Result<ThreadedProducer<Context>> {
+    let context = Context { reports: Arc::clone(reports), metrics: metrics.clone(), generation };
+    let mut config = config.clone();
+    config.set("batch.size", batch_bytes.to_string());
+    ThreadedProducer::from_config_and_context(&config, context).map_err(misconfigured)
+}
+
+fn producer_config(kafka: &config::Kafka, limits: &config::Limits) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    // Defaults that a user may change with kafka.properties …
+    config
+        .set("linger.ms", "1")
+        .set("compression.type", "lz4")
+        .set("reconnect.backoff.max.ms", "1000")
+        .set("statistics.interval.ms", "1000");
+    let typed = client_config(kafka);
+    for (key, value) in typed.config_map() {
+        config.set(key.to_string(), value.to_string());
+    }
+    // … and what the promises rest on, which is refused there.
+    config
+        .set("acks", "all")
+        .set("enable.idempotence", "true")
+        .set("enable.gapless.guarantee", "true")
+        .set("message.timeout.ms", "0")
+        .set("partitioner", "murmur2_random")
+        .set("allow.auto.create.topics", "false")
+        .set("message.max.bytes", limits.event.clamp(1_000_000, 1_000_000_000).to_string())
+        // The pipeline accounts for memory; these two only must not be in its way.
+        .set("queue.buffering.max.messages", (limits.window + 1).min(10_000_000).to_string())
+        .set("queue.buffering.max.kbytes", "2147483647");
+    config
+}
+
+/// For questions about topics, each of which waits as long as its socket does.
+fn admin_config(kafka: &config::Kafka) -> ClientConfig {
+    let mut config = client_config(kafka);
+    if config.get("socket.timeout.ms").is_none() {
+        config.set("socket.timeout.ms", topics::ANSWER_WITHIN.as_millis().to_string());
+    }
+    config
+}
+
+fn misconfigured(error: KafkaError) -> Error {
+    Error::definite("the Kafka client refuses its configuration")
+        .because(error)
+        .hint("see kafka.brokers and kafka.properties; outboxd config explains them")
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

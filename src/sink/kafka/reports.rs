@@ -1,0 +1,194 @@
+//! The way back: delivery reports, librdkafka's complaints and its statistics, from its threads to the relay's task.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::producer::ProducerContext;
+use rdkafka::statistics::Statistics;
+use tokio::sync::Notify;
+
+use super::codes::whose;
+use crate::ledger::Ticket;
+use crate::metrics::{BrokerStatistics, KafkaStatistics, Metrics};
+use crate::sink::Failure;
+
+/// A topic's number among those that were offered to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopicId(pub(super) u16);
+
+impl TopicId {
+    /// The number, for tables.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What became of one record.
+#[derive(Debug)]
+pub struct Report {
+    number: u64,
+    generation: u32,
+    /// Where it went.
+    pub topic: TopicId,
+    /// Acknowledged by all in-sync replicas, or not.
+    pub outcome: Result<(), Failure>,
+}
+
+impl Report {
+    /// The obligation that this report answers.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::from_parts(self.number, self.generation)
+    }
+}
+
+/// What the client library last complained about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Complaint {
+    /// A refused login: nothing will ever be reported until it is mended.
+    pub login: bool,
+    /// The library's words.
+    pub text: String,
+}
+
+/// The mailbox between librdkafka's threads and the relay.
+#[derive(Debug, Default)]
+pub struct Reports {
+    queue: Mutex<Vec<Report>>,
+    arrived: Notify,
+    complaint: Mutex<Option<Complaint>>,
+    brokers_up: Mutex<Option<usize>>,
+}
+
+impl Reports {
+    /// Waits until there are reports to take.
+    pub async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Swaps the reports that came since the last time into `into`, which should be empty.
+    pub fn take(&self, into: &mut Vec<Report>) {
+        std::mem::swap(&mut *lock(&self.queue), into);
+    }
+
+    /// The last complaint since something was delivered.
+    pub fn complaint(&self) -> Option<Complaint> {
+        lock(&self.complaint).clone()
+    }
+
+    /// How many brokers are connected, once the statistics have told.
+    pub fn brokers_up(&self) -> Option<usize> {
+        *lock(&self.brokers_up)
+    }
+
+    fn push(&self, report: Report) {
+        if report.outcome.is_ok() {
+            lock(&self.complaint).take();
+        }
+        let mut queue = lock(&self.queue);
+        queue.push(report);
+        let first = queue.len() == 1;
+        drop(queue);
+        if first {
+            self.arrived.notify_one();
+        }
+    }
+}
+
+/// A ticket's number and its topic, in the 64 bits that librdkafka carries for us.
+pub(super) fn pack(number: u64, topic: TopicId) -> usize {
+    assert!(number < 1 << 48, "ticket {number} does not fit beside its topic");
+    (number << 16 | u64::from(topic.0)) as usize
+}
+
+fn unpack(opaque: usize) -> (u64, TopicId) {
+    (opaque as u64 >> 16, TopicId((opaque & 0xFFFF) as u16))
+}
+
+/// One producer's callbacks.
+pub(super) struct Context {
+    pub(super) reports: Arc<Reports>,
+    pub(super) metrics: Metrics,
+    pub(super) generation: u32,
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
+        let (number, topic) = unpack(opaque);
+        let outcome = match result {
+            Ok(_) => Ok(()),
+            Err((error, message)) => {
+                let whose = whose(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown));
+                Err(Failure { whose, topic: message.topic().to_owned(), message: error.to_string() })
+            }
+        };
+        self.reports.push(Report { number, generation: self.generation, topic, outcome });
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let login = error.rdkafka_error_code() == Some(RDKafkaErrorCode::Authentication);
+        *lock(&self.reports.complaint) = Some(Complaint { login, text: reason.to_owned() });
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let up = statistics.brokers.values().filter(|broker| broker.nodeid >= 0 && broker.state == "UP").count();
+        *lock(&self.reports.brokers_up) = Some(up);
+        self.metrics.kafka(summary(&statistics));
+    }
+}
+
+/// librdkafka's log lines. It repeats itself while a broker is away, so what it calls errors are changes we report
+/// ourselves: here they are for whoever turns them on.
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
+            tracing::error!(target: "librdkafka", facility, "{message}");
+        }
+        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
+            tracing::info!(target: "librdkafka", facility, "{message}");
+        }
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info | RDKafkaLogLevel::Debug => {
+            tracing::debug!(target: "librdkafka", facility, "{message}");
+        }
+    }
+}
+
+fn summary(statistics: &Statistics) -> KafkaStatistics {
+    let micros = |value: i64| (value > 0).then(|| Duration::from_micros(value.unsigned_abs()));
+    let brokers = statistics.brokers.values().filter(|broker| broker.nodeid >= 0).map(|broker| BrokerStatistics {
+        name: broker.nodename.clone(),
+        round_trip_p50: broker.rtt.as_ref().and_then(|rtt| micros(rtt.p50)),
+        round_trip_p99: broker.rtt.as_ref().and_then(|rtt| micros(rtt.p99)),
+        errors: broker.txerrs + broker.rxerrs,
+        retries: broker.txretries,
+    });
+    KafkaStatistics { queue_messages: statistics.msg_cnt, queue_bytes: statistics.msg_size, brokers: brokers.collect() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panicking thread left behind is still a list of reports.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_and_its_topic_travel_through_one_number() {
+        for (number, topic) in [(0, 0), (1, 7), ((1 << 48) - 1, u16::MAX)] {
+            assert_eq!(unpack(pack(number, TopicId(topic))), (number, TopicId(topic)));
+        }
+    }
+}

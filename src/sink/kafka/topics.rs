@@ -1,0 +1,255 @@
+//! What is known of the topics that routes name: whether they exist, and what they accept.
+//!
+//! A record is offered to a topic only after the cluster has shown it, because librdkafka's ordering guarantee does
+//! not cover a missing one; and what the topic is known to refuse is not offered at all.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::runtime::Handle;
+
+use super::reports::TopicId;
+use crate::config::CreateTopics;
+use crate::record::Record;
+use crate::sink::Problem;
+use crate::status::Reason;
+
+/// How long one question to the cluster may take, unless the user has set `socket.timeout.ms`.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Kafka's own framing around one record in a batch, at the most: batch header, lengths, offsets.
+const FRAMING_BYTES: usize = 100;
+
+/// The topics asked for so far.
+#[derive(Debug, Default)]
+pub(super) struct Topics {
+    ids: HashMap<String, TopicId>,
+    names: Vec<String>,
+    findings: Vec<Finding>,
+}
+
+/// What the cluster said about a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// It was not asked yet.
+    Unasked,
+    /// The topic exists.
+    Exists(Accepts),
+    /// There is none of this name.
+    Missing,
+    /// We may not see or write it.
+    Forbidden(String),
+    /// No answer.
+    Unanswered(String),
+}
+
+/// What a topic accepts; `None` where the cluster did not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Accepts {
+    partitions: i32,
+    max_message_bytes: Option<usize>,
+    /// How far behind and ahead of the broker's clock timestamps may be, in milliseconds.
+    oldest_ms: Option<i64>,
+    newest_ms: Option<i64>,
+}
+
+impl Topics {
+    /// The topic's number and what is known of it. A new name is noted, to be asked for.
+    pub(super) fn get(&mut self, name: &str) -> (TopicId, &Finding) {
+        let id = match self.ids.get(name) {
+            Some(id) => *id,
+            None => self.note(name),
+        };
+        (id, &self.findings[usize::from(id.0)])
+    }
+
+    /// All topics whose finding may have changed: those without a topic to show, and the others when `all` is asked.
+    pub(super) fn doubtful(&self, scope: Scope) -> Vec<String> {
+        let doubtful = |finding: &Finding| match finding {
+            Finding::Exists(_) => scope == Scope::All,
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => true,
+        };
+        let pairs = self.names.iter().zip(&self.findings);
+        pairs.filter(|(_, finding)| doubtful(finding)).map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn learn(&mut self, findings: Vec<(String, Finding)>) {
+        for (name, finding) in findings {
+            let Some(id) = self.ids.get(&name) else { continue };
+            let known = &mut self.findings[usize::from(id.0)];
+            // No answer is no news.
+            if !(matches!(finding, Finding::Unanswered(_)) && matches!(known, Finding::Exists(_))) {
+                *known = finding;
+            }
+        }
+    }
+
+    /// The smallest message that some topic refuses.
+    pub(super) fn smallest_limit(&self) -> Option<usize> {
+        let limit = |finding: &Finding| match finding {
+            Finding::Exists(accepts) => accepts.max_message_bytes,
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => None,
+        };
+        self.findings.iter().filter_map(limit).min()
+    }
+
+    pub(super) fn name(&self, id: TopicId) -> &str {
+        &self.names[usize::from(id.0)]
+    }
+
+    /// Why events wait, for each topic that they wait for.
+    pub(super) fn reasons(&self) -> Vec<Reason> {
+        let reason = |code: &str, message: String, hint: String| {
+            Some(Reason { code: code.to_owned(), message, hint: Some(hint) })
+        };
+        let pairs = self.names.iter().zip(&self.findings);
+        pairs
+            .filter_map(|(name, finding)| match finding {
+                Finding::Exists(_) | Finding::Unasked => None,
+                Finding::Missing => reason(
+                    "topic_missing",
+                    format!("topic \"{name}\" does not exist"),
+                    "create it, or let outboxd do it with kafka.create_topics".into(),
+                ),
+                Finding::Forbidden(words) => reason(
+                    "topic_forbidden",
+                    format!("topic \"{name}\" may not be written: {words}"),
+                    "grant DESCRIBE and WRITE on the topic to the relay's user".into(),
+                ),
+                Finding::Unanswered(words) => reason(
+                    "kafka_unreachable",
+                    format!("the cluster does not answer what topic \"{name}\" is: {words}"),
+                    "see whether kafka.brokers names running brokers: outboxd check".into(),
+                ),
+            })
+            .collect()
+    }
+
+    fn note(&mut self, name: &str) -> TopicId {
+        let id = TopicId(u16::try_from(self.names.len()).expect("routes lead to fewer than 65,536 topics"));
+        self.ids.insert(name.to_owned(), id);
+        self.names.push(name.to_owned());
+        self.findings.push(Finding::Unasked);
+        id
+    }
+}
+
+/// Which topics to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that events wait for.
+    Waiting,
+    /// All, because configurations change.
+    All,
+}
+
+impl Accepts {
+    /// What the topic is known to refuse about this record.
+    pub(super) fn problem(&self, record: &Record<'_>, compressed: bool, now_ms: i64) -> Option<Problem> {
+        if let Some(partition) = record.partition.filter(|partition| *partition >= self.partitions) {
+            let message = format!("topic \"{}\" has {} partitions, none is {partition}", record.topic, self.partitions);
+            return Some(Problem { reason: "partition", message });
+        }
+        // A batch is measured compressed, so that only the broker can tell how large a compressed event is.
+        let bytes = FRAMING_BYTES + record.key.len() + record.value.map_or(0, <[u8]>::len);
+        if let Some(limit) = self.max_message_bytes.filter(|limit| bytes > *limit && !compressed) {
+            let topic = record.topic;
+            let message = format!("it takes {bytes} bytes, and max.message.bytes of topic \"{topic}\" is {limit}");
+            return Some(Problem { reason: "too_large", message });
+        }
+        let age = now_ms.saturating_sub(record.timestamp_ms);
+        let too_old = self.oldest_ms.is_some_and(|limit| age > limit);
+        let too_new = self.newest_ms.is_some_and(|limit| age.saturating_neg() > limit);
+        if record.timestamp_ms < 0 || too_old || too_new {
+            let message = format!("its timestamp ({} ms) is outside what the topic accepts", record.timestamp_ms);
+            return Some(Problem { reason: "timestamp", message });
+        }
+        None
+    }
+}
+
+/// Asks the cluster about topics, and creates the missing ones where that is wanted. Blocks its thread.
+pub(super) fn look_up(
+    admin: &AdminClient<DefaultClientContext>,
+    names: &[String],
+    create: Option<&CreateTopics>,
+) -> Vec<(String, Finding)> {
+    let ask = |name: &String| {
+        let mut finding = exists(admin, name);
+        if let (Finding::Missing, Some(create)) = (&finding, create) {
+            finding = match create_topic(admin, name, create) {
+                Ok(()) => exists(admin, name),
+                Err(problem) => Finding::Forbidden(format!("it cannot be created: {problem}")),
+            };
+        }
+        if let Finding::Exists(accepts) = &mut finding {
+            describe(admin, name, accepts);
+        }
+        (name.clone(), finding)
+    };
+    names.iter().map(ask).collect()
+}
+
+fn exists(admin: &AdminClient<DefaultClientContext>, name: &str) -> Finding {
+    let metadata = match admin.inner().fetch_metadata(Some(name), ANSWER_WITHIN) {
+        Ok(metadata) => metadata,
+        Err(error) => return Finding::Unanswered(error.to_string()),
+    };
+    let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { return Finding::Missing };
+    match topic.error().map(RDKafkaErrorCode::from) {
+        None if topic.partitions().is_empty() => Finding::Missing,
+        None => Finding::Exists(Accepts {
+            partitions: i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX),
+            ..Accepts::default()
+        }),
+        Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Finding::Missing,
+        Some(code @ (RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::InvalidTopic)) => {
+            Finding::Forbidden(code.to_string())
+        }
+        Some(code) => Finding::Unanswered(code.to_string()),
+    }
+}
+
+fn create_topic(admin: &AdminClient<DefaultClientContext>, name: &str, create: &CreateTopics) -> Result<(), String> {
+    let mut topic = NewTopic::new(name, create.partitions, TopicReplication::Fixed(create.replication));
+    for (key, value) in &create.config {
+        topic = topic.set(key, value);
+    }
+    let options = AdminOptions::new().operation_timeout(Some(ANSWER_WITHIN));
+    let answers = Handle::current().block_on(admin.create_topics([&topic], &options));
+    match answers.map(|answers| answers.into_iter().next()) {
+        Ok(Some(Err((_, code)))) if code != RDKafkaErrorCode::TopicAlreadyExists => Err(code.to_string()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Fills in what the topic's configuration says; what we may not read stays unknown.
+fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut Accepts) {
+    let options = AdminOptions::new();
+    let topic = ResourceSpecifier::Topic(name);
+    let asked = admin.describe_configs([&topic], &options);
+    let answer = Handle::current().block_on(asked).map(|answers| answers.into_iter().next());
+    let config = match answer {
+        Ok(Some(Ok(config))) => config,
+        Ok(Some(Err(code))) => return unknown(name, &KafkaError::AdminOp(code)),
+        Err(error) => return unknown(name, &error),
+        Ok(None) => return,
+    };
+    let value = |key: &str| config.get(key).and_then(|entry| entry.value.as_deref());
+    accepts.max_message_bytes = value("max.message.bytes").and_then(|text| text.parse().ok());
+    if value("message.timestamp.type") != Some("LogAppendTime") {
+        let bound = |key: &str| {
+            let both = "message.timestamp.difference.max.ms";
+            value(key).or_else(|| value(both)).and_then(|text| text.parse().ok()).filter(|ms| *ms != i64::MAX)
+        };
+        accepts.oldest_ms = bound("message.timestamp.before.max.ms");
+        accepts.newest_ms = bound("message.timestamp.after.max.ms");
+    }
+}
+
+fn unknown(topic: &str, error: &KafkaError) {
+    tracing::debug!(topic, %error, "the topic's configuration cannot be read");
+}

@@ -1,0 +1,126 @@
+//! `outboxd.position`: how far the relay of each slot got, who it is, and whether it left in good order.
+//!
+//! Only the process that holds the slot claims, and only the one named as leader may write on: a relay that was
+//! overtaken learns it from `save`. Nothing is written on its own account, so an idle database stays idle.
+
+use std::time::SystemTime;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::PgLsn;
+
+use super::Catalog;
+use crate::error::Result;
+use crate::lsn::Lsn;
+use crate::source::System;
+
+/// A row of the position table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The history that `confirmed` belongs to.
+    pub system: System,
+    /// Everything before it is settled; `0/0` when the leader has saved nothing yet.
+    pub confirmed: Lsn,
+    /// Who claimed the slot last.
+    pub leader: String,
+    /// The leader said goodbye: a successor need not wait until it is surely dead.
+    pub left_cleanly: bool,
+    /// When the row was last written.
+    pub updated_at: SystemTime,
+}
+
+/// Whether the row is still the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Written.
+    Ours,
+    /// Another leader has claimed the slot since: nothing was written.
+    Lost,
+}
+
+/// What the leader does after this write.
+enum Leader {
+    Stays,
+    Leaves,
+}
+
+impl Catalog {
+    /// The row of `slot`, if any relay ever claimed it.
+    pub async fn position(&self, slot: &str) -> Result<Option<Place>> {
+        let sql = "SELECT system_id, timeline, confirmed, leader, left_cleanly, updated_at \
+                   FROM outboxd.position WHERE slot = $1";
+        Ok(self.row(&about("read", slot), sql, &[&slot]).await?.as_ref().map(place))
+    }
+
+    /// Makes `leader` the owner of the row and returns the row as it was before.
+    ///
+    /// System and LSN of an existing row stay, as the pair that was saved; `system` is for a row that is new.
+    pub async fn claim(&self, slot: &str, system: System, leader: &str) -> Result<Option<Place>> {
+        let what = about("claim", slot);
+        // The locking subquery gives the row's last version to RETURNING, whoever else writes.
+        let take = "UPDATE outboxd.position AS p \
+                    SET leader = $2, left_cleanly = false, claimed_at = clock_timestamp(), updated_at = clock_timestamp() \
+                    FROM (SELECT * FROM outboxd.position WHERE slot = $1 FOR UPDATE) AS old \
+                    WHERE p.slot = old.slot \
+                    RETURNING old.system_id, old.timeline, old.confirmed, old.leader, old.left_cleanly, old.updated_at";
+        let make = "INSERT INTO outboxd.position \
+                    (slot, system_id, timeline, confirmed, leader, left_cleanly, claimed_at, updated_at) \
+                    VALUES ($1, $2, $3, '0/0', $4, false, clock_timestamp(), clock_timestamp()) \
+                    ON CONFLICT (slot) DO NOTHING RETURNING slot";
+        if let Some(old) = self.row(&what, take, &[&slot, &leader]).await? {
+            return Ok(Some(place(&old)));
+        }
+        let (id, timeline) = columns(system);
+        if self.row(&what, make, &[&slot, &id, &timeline, &leader]).await?.is_some() {
+            return Ok(None);
+        }
+        // Somebody inserted it between the two statements.
+        Ok(self.row(&what, take, &[&slot, &leader]).await?.as_ref().map(place))
+    }
+
+    /// Writes how far `leader` got.
+    pub async fn save(&self, slot: &str, leader: &str, system: System, confirmed: Lsn) -> Result<Claim> {
+        self.write(&about("save", slot), slot, leader, system, confirmed, Leader::Stays).await
+    }
+
+    /// The last save, with the mark that lets a successor start at once.
+    pub async fn leave(&self, slot: &str, leader: &str, system: System, confirmed: Lsn) -> Result<Claim> {
+        self.write(&about("leave", slot), slot, leader, system, confirmed, Leader::Leaves).await
+    }
+
+    async fn write(
+        &self,
+        what: &str,
+        slot: &str,
+        leader: &str,
+        system: System,
+        confirmed: Lsn,
+        then: Leader,
+    ) -> Result<Claim> {
+        let sql = "UPDATE outboxd.position SET system_id = $3, timeline = $4, confirmed = $5, left_cleanly = $6, \
+                   updated_at = clock_timestamp() WHERE slot = $1 AND leader = $2 RETURNING slot";
+        let (id, timeline) = columns(system);
+        let confirmed = PgLsn::from(confirmed.0);
+        let left_cleanly = matches!(then, Leader::Leaves);
+        let row = self.row(what, sql, &[&slot, &leader, &id, &timeline, &confirmed, &left_cleanly]).await?;
+        Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
+    }
+}
+
+fn about(verb: &str, slot: &str) -> String {
+    format!("cannot {verb} the position of slot \"{slot}\"")
+}
+
+/// The table's columns are signed, as `pg_control_system()` is: the same bits.
+fn columns(system: System) -> (i64, i32) {
+    (system.id.cast_signed(), system.timeline.cast_signed())
+}
+
+fn place(row: &Row) -> Place {
+    Place {
+        system: System { id: row.get::<_, i64>(0).cast_unsigned(), timeline: row.get::<_, i32>(1).cast_unsigned() },
+        confirmed: Lsn(row.get::<_, PgLsn>(2).into()),
+        leader: row.get(3),
+        left_cleanly: row.get(4),
+        updated_at: row.get(5),
+    }
+}

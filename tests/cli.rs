@@ -1,0 +1,203 @@
+//! The real binary, as a person or a script uses it: output, exit codes, closed pipes.
+
+#![allow(clippy::unwrap_used, reason = "clippy allows it in tests, not in the functions they share")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Command, Output, Stdio};
+use std::time::SystemTime;
+
+use outboxd::admin;
+use outboxd::lsn::Lsn;
+use outboxd::metrics::Metrics;
+use outboxd::status::{Reason, Role, SlotFacts, State, Status};
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+
+const COMMANDS: [&str; 9] = ["init", "check", "run", "status", "health", "config", "demo", "completions", "man"];
+
+/// The binary in an empty environment with a complete configuration.
+fn outboxd(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outboxd"));
+    command.args(args).env_clear().stdin(Stdio::null());
+    command.env("OUTBOXD_POSTGRES__URL", "postgres://relay@127.0.0.1:1/app?sslmode=disable");
+    command.env("OUTBOXD_KAFKA__BROKERS", "127.0.0.1:1");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    outboxd(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What a relay answers over HTTP while it is in this state, until the tests end.
+fn relay(state: State) -> SocketAddr {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(admin::bind(SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let reason = |message: &str| Reason { code: "test".into(), message: message.into(), hint: Some("mend it".into()) };
+    let now = SystemTime::now();
+    let status = Status {
+        state,
+        since: now,
+        role: Role::Leader,
+        reasons: if state == State::Streaming { vec![] } else { vec![reason("topic \"orders\" does not exist")] },
+        slot: "orders".into(),
+        confirmed: Lsn(1024),
+        received: Lsn(2048),
+        server: Lsn(4096),
+        oldest_unsettled: None,
+        inflight_events: 0,
+        inflight_bytes: 0,
+        slot_facts: Some(SlotFacts { at: now, retained_bytes: 4096, safe_bytes: None, wal_status: "reserved".into() }),
+        published: 7,
+    };
+    let server = admin::serve(listener, watch::channel(status).1, Metrics::new(), std::future::pending());
+    std::thread::spawn(move || runtime.block_on(server));
+    address
+}
+
+/// Runs the binary against a relay in this state.
+fn ask(state: State, args: &[&str]) -> Output {
+    outboxd(args).env("OUTBOXD_HTTP__LISTEN", relay(state).to_string()).output().unwrap()
+}
+
+#[test]
+fn help_lists_every_command_on_stdout() {
+    let output = run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    for command in COMMANDS {
+        assert!(stdout(&output).contains(&format!("\n  {command} ")), "{command} is missing");
+        assert_eq!(run(&[command, "--help"]).status.code(), Some(0), "{command}");
+    }
+    let version = run(&["--version"]);
+    assert_eq!(stdout(&version), concat!("outboxd ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
+    for (args, message) in [
+        (vec![], "Usage: outboxd"),
+        (vec!["strat"], "unrecognized subcommand 'strat'"),
+        (vec!["status", "--wacth"], "--watch"),
+        (vec!["config", "--log", "outboxd=loud"], "--log"),
+        (vec!["config", "--log-format", "xml"], "possible values: auto, text, json"),
+    ] {
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert_eq!(stdout(&output), "", "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_names_the_place() {
+    let output = run(&["health", "--config", "no/such/file.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).starts_with("error: ") && stderr(&output).contains("no/such/file.toml"));
+    let output = outboxd(&["health"]).env("OUTBOXD_HTTP__LISTEN", "everywhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("OUTBOXD_HTTP__LISTEN"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_reference_configuration_goes_to_stdout() {
+    let output = run(&["config"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("listen = \"127.0.0.1:9187\""));
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for args in [&["config"][..], &["man"], &["completions", "bash"]] {
+        let mut child = outboxd(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(COMMANDS.iter().all(|command| stdout(&output).contains(command)), "{shell}");
+    }
+}
+
+#[test]
+fn the_manual_is_one_page_on_stdout_or_one_per_command_in_a_directory() {
+    let page = stdout(&run(&["man"]));
+    assert!(page.contains(".TH outboxd 1") && page.contains("outboxd\\-init(1)"), "{page}");
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("man1");
+    let output = run(&["man", "--dir", target.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        target.join("outboxd.1").exists() && COMMANDS.iter().all(|c| target.join(format!("outboxd-{c}.1")).exists())
+    );
+    let output = run(&["man", "--dir", "/dev/null/man1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("error: cannot write manual pages to /dev/null/man1: "));
+}
+
+#[test]
+fn help_never_shows_the_secret_of_an_environment_variable() {
+    let output =
+        outboxd(&["init", "--help"]).env("OUTBOXD_INIT_URL", "postgres://dba:hunter2@db/app").output().unwrap();
+    assert!(stdout(&output).contains("OUTBOXD_INIT_URL") && !stdout(&output).contains("hunter2"));
+}
+
+#[test]
+fn health_is_the_exit_code_and_the_answer() {
+    let output = ask(State::Waiting, &["health"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("\"status\":\"alive\""));
+    let output = ask(State::Waiting, &["health", "--ready"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("topic \\\"orders\\\" does not exist"), "{}", stdout(&output));
+    assert_eq!(ask(State::Streaming, &["health", "--ready"]).status.code(), Some(0));
+}
+
+#[test]
+fn health_without_a_relay_is_a_definite_failure_with_a_hint() {
+    let output = outboxd(&["health"]).env("OUTBOXD_HTTP__LISTEN", "127.0.0.1:1").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = "error: no relay answers at 127.0.0.1:1: connection refused\n  hint: start it with outboxd run";
+    assert!(stderr(&output).starts_with(text), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn status_asks_the_running_relay() {
+    let output = ask(State::Waiting, &["status"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.starts_with("waiting 0.") && text.contains(" s: topic \"orders\" does not exist\n  hint: mend it\n"));
+    assert!(text.contains("  slot        orders (reserved)\n"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&stdout(&ask(State::Streaming, &["status", "--json"]))).unwrap();
+    assert_eq!((&json["source"], &json["state"]), (&"relay".into(), &"streaming".into()));
+}
+
+#[test]
+fn a_watched_status_is_a_line_per_second_on_a_pipe_until_nobody_reads() {
+    let mut command = outboxd(&["status", "--watch"]);
+    command.env("OUTBOXD_HTTP__LISTEN", relay(State::Streaming).to_string()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        assert!(lines.next().unwrap().unwrap().starts_with("streaming, up to date; slot orders (reserved); "));
+    }
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

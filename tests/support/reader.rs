@@ -1,0 +1,316 @@
+//! A consumer that reads topics from their beginning all along, so that nothing which was ever published is missed.
+//!
+//! It belongs to no group and takes every partition of every topic it was told of, as they come to exist. Beside the
+//! records it keeps the confirmed positions that were sampled on the server, each behind the records which were in the
+//! topic by then: the history that the oracle judges.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use outboxd::lsn::Lsn;
+use postgres::Client;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use super::kafka::Kafka;
+use super::oracle::{Fact, Record};
+use super::postgres::{Database, Postgres};
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Seen {
+    pub topic: String,
+    pub partition: i32,
+    pub offset: i64,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    pub timestamp_ms: Option<i64>,
+}
+
+impl Seen {
+    /// The key as text; empty without one.
+    pub fn key(&self) -> &str {
+        self.key.as_deref().map_or("", |key| std::str::from_utf8(key).expect("the key is text"))
+    }
+
+    /// The value as text; empty without one.
+    pub fn value(&self) -> &str {
+        self.value.as_deref().map_or("", |value| std::str::from_utf8(value).expect("the value is text"))
+    }
+
+    /// A header's value as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(header, _)| header == name)?;
+        Some(std::str::from_utf8(value.as_deref()?).expect("the header is text"))
+    }
+
+    /// The event id, from its header; empty without one.
+    pub fn id(&self) -> &str {
+        self.header("id").unwrap_or_default()
+    }
+
+    fn fact(&self) -> Fact {
+        let place = (self.topic.clone(), self.partition);
+        Fact::Arrived(Record { place, key: self.key().to_string(), id: self.id().to_string() })
+    }
+}
+
+/// Where a partition ends: everything below the offset is in the topic.
+type Ends = HashMap<(String, i32), i64>;
+
+#[derive(Default)]
+struct Shelf {
+    seen: Vec<Seen>,
+    /// How many records had been read when a sampled position found its place in the history.
+    confirmed: Vec<(usize, Lsn)>,
+    /// Sampled positions whose place is behind records that are still to be read.
+    pending: Vec<(Lsn, Ends)>,
+    /// The next offset to be read.
+    reached: Ends,
+}
+
+#[derive(Default)]
+struct Shared {
+    shelf: Mutex<Shelf>,
+    grown: Condvar,
+    over: AtomicBool,
+}
+
+/// The reading thread's handle; reading ends when it is dropped.
+pub struct Reader {
+    shared: Arc<Shared>,
+    topics: Vec<String>,
+    client: ClientConfig,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Reader {
+    /// Starts to read; the topics may be created later.
+    pub fn start(kafka: &Kafka, topics: &[&str]) -> Reader {
+        let mut client = kafka.client();
+        client.set("group.id", "harness").set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
+        client.set("isolation.level", "read_committed").set("fetch.wait.max.ms", "20");
+        client.set("topic.metadata.refresh.interval.ms", "500");
+        let topics: Vec<String> = topics.iter().map(|topic| topic.to_string()).collect();
+        let shared = Arc::<Shared>::default();
+        let consumer: BaseConsumer = client.create().expect("a consumer starts");
+        let thread = {
+            let (shared, topics) = (shared.clone(), topics.clone());
+            std::thread::spawn(move || read(&consumer, &topics, &shared))
+        };
+        Reader { shared, topics, client, threads: vec![thread] }
+    }
+
+    /// Samples the slot's confirmed position from now on, whenever it has moved.
+    pub fn watch_confirmed(&mut self, database: &Database, slot: &str) {
+        let (server, name, slot) = (database.server().clone(), database.name().to_string(), slot.to_string());
+        let (shared, topics) = (self.shared.clone(), self.topics.clone());
+        let consumer: BaseConsumer = self.client.create().expect("a consumer starts");
+        self.threads.push(std::thread::spawn(move || {
+            let mut session = None;
+            let mut last = None;
+            while !shared.over.load(Ordering::Relaxed) {
+                let sample = confirmed(&mut session, &server, &name, &slot);
+                if let Some(lsn) = sample.filter(|_| sample != last) {
+                    // The ends are read after the position: whatever it rests on is below them.
+                    if let Some(ends) = ends_of(&consumer, &topics) {
+                        last = sample;
+                        let mut shelf = shared.shelf.lock().unwrap();
+                        shelf.pending.push((lsn, ends));
+                        shelf.place_samples();
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }));
+    }
+
+    /// How many records were read so far.
+    pub fn count(&self) -> usize {
+        self.shared.shelf.lock().unwrap().seen.len()
+    }
+
+    /// A copy of what was read so far, in reading order.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.shelf.lock().unwrap().seen.clone()
+    }
+
+    /// True when all these event ids were read.
+    pub fn has_all(&self, ids: &HashSet<&str>) -> bool {
+        let shelf = self.shared.shelf.lock().unwrap();
+        shelf.seen.len() >= ids.len()
+            && shelf.seen.iter().map(Seen::id).filter(|id| ids.contains(id)).collect::<HashSet<_>>().len() == ids.len()
+    }
+
+    /// Waits until at least `count` records were read, and returns them all.
+    #[track_caller]
+    pub fn wait_count(&self, count: usize, timeout: Duration) -> Vec<Seen> {
+        self.wait_for(&format!("{count} records"), timeout, |seen| seen.len() >= count)
+    }
+
+    /// Waits until what was read satisfies `condition`, and returns it.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, timeout: Duration, condition: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
+        let deadline = Instant::now() + timeout;
+        let mut shelf = self.shared.shelf.lock().unwrap();
+        while !condition(&shelf.seen) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "not read within {timeout:?}: {what}; {} records were", shelf.seen.len());
+            shelf = self.shared.grown.wait_timeout(shelf, left).unwrap().0;
+        }
+        shelf.seen.clone()
+    }
+
+    /// Waits until the reader has caught up with the topics as they are now.
+    #[track_caller]
+    pub fn catch_up(&self, timeout: Duration) {
+        let consumer: BaseConsumer = self.client.create().expect("a consumer starts");
+        let ends = super::within(timeout, || ends_of(&consumer, &self.topics)).expect("the broker answers");
+        super::eventually("reading to the end", timeout, || self.shared.shelf.lock().unwrap().has_reached(&ends));
+    }
+
+    /// Waits until a sampled confirmed position of at least `lsn` has its place in the history.
+    #[track_caller]
+    pub fn wait_confirmed(&self, lsn: Lsn, timeout: Duration) {
+        let reached = || self.shared.shelf.lock().unwrap().confirmed.iter().any(|(_, confirmed)| *confirmed >= lsn);
+        super::eventually(&format!("{lsn} is confirmed"), timeout, reached);
+    }
+
+    /// What the oracle judges: records and sampled positions, each sample behind all that was published before it.
+    pub fn history(&self) -> Vec<Fact> {
+        let shelf = self.shared.shelf.lock().unwrap();
+        let mut samples = shelf.confirmed.iter().peekable();
+        let mut history = Vec::with_capacity(shelf.seen.len() + shelf.confirmed.len());
+        for (index, seen) in shelf.seen.iter().enumerate() {
+            while let Some((_, lsn)) = samples.next_if(|(place, _)| *place <= index) {
+                history.push(Fact::Confirmed(*lsn));
+            }
+            history.push(seen.fact());
+        }
+        history.extend(samples.map(|(_, lsn)| Fact::Confirmed(*lsn)));
+        history
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() && !std::thread::panicking() {
+                panic!("a reading thread failed");
+            }
+        }
+    }
+}
+
+impl Shelf {
+    fn place_samples(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        for (lsn, ends) in pending {
+            match self.has_reached(&ends) {
+                true => self.confirmed.push((self.seen.len(), lsn)),
+                false => self.pending.push((lsn, ends)),
+            }
+        }
+    }
+
+    fn has_reached(&self, ends: &Ends) -> bool {
+        ends.iter().all(|(place, end)| *end == 0 || self.reached.get(place).is_some_and(|reached| reached >= end))
+    }
+}
+
+fn read(consumer: &BaseConsumer, topics: &[String], shared: &Shared) {
+    let mut assigned = 0;
+    let mut looked = None::<Instant>;
+    while !shared.over.load(Ordering::Relaxed) {
+        if looked.is_none_or(|at| at.elapsed() > Duration::from_millis(if assigned == 0 { 50 } else { 500 })) {
+            assigned = assign(consumer, topics, assigned);
+            looked = Some(Instant::now());
+        }
+        // Errors are outages, which tests cause on purpose: the consumer heals by itself.
+        if let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) {
+            let headers = message.headers().map(|headers| {
+                let header = headers.iter().map(|h| (h.key.to_string(), h.value.map(<[u8]>::to_vec)));
+                header.collect()
+            });
+            let seen = Seen {
+                topic: message.topic().to_string(),
+                partition: message.partition(),
+                offset: message.offset(),
+                key: message.key().map(<[u8]>::to_vec),
+                value: message.payload().map(<[u8]>::to_vec),
+                headers: headers.unwrap_or_default(),
+                timestamp_ms: message.timestamp().to_millis(),
+            };
+            let mut shelf = shared.shelf.lock().unwrap();
+            shelf.reached.insert((seen.topic.clone(), seen.partition), seen.offset + 1);
+            shelf.seen.push(seen);
+            shelf.place_samples();
+            shared.grown.notify_all();
+        }
+    }
+}
+
+/// The slot's confirmed position; `None` while there is no server or no slot.
+fn confirmed(session: &mut Option<Client>, server: &Postgres, database: &str, slot: &str) -> Option<Lsn> {
+    if session.is_none() {
+        *session = server.try_connect(database).ok();
+    }
+    let sql = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = $1";
+    match session.as_mut()?.query_opt(sql, &[&slot]) {
+        Ok(row) => row?.get::<_, Option<String>>(0)?.parse().ok(),
+        Err(_) => {
+            *session = None;
+            None
+        }
+    }
+}
+
+/// Takes every partition there is, keeping the place in those it has; returns their number.
+fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
+    let Some(partitions) = partitions_of(consumer, topics) else { return before };
+    if partitions.len() <= before {
+        return before;
+    }
+    let held = consumer.assignment().expect("an assignment can be read");
+    let mut fresh = TopicPartitionList::new();
+    for (topic, partition) in &partitions {
+        if held.find_partition(topic, *partition).is_none() {
+            fresh.add_partition_offset(topic, *partition, Offset::Beginning).expect("the offset is valid");
+        }
+    }
+    consumer.incremental_assign(&fresh).expect("partitions can be assigned");
+    partitions.len()
+}
+
+/// The partitions there are: none of a topic that does not exist, `None` while the broker cannot tell.
+fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(String, i32)>> {
+    let mut partitions = Vec::new();
+    for topic in topics {
+        let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(1)).ok()?;
+        for found in metadata.topics() {
+            match found.error().map(RDKafkaErrorCode::from) {
+                None => partitions.extend(found.partitions().iter().map(|p| (topic.clone(), p.id()))),
+                Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {}
+                Some(_) => return None,
+            }
+        }
+    }
+    Some(partitions)
+}
+
+/// Where the partitions end now; `None` while the broker cannot tell.
+fn ends_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Ends> {
+    let end = |place: (String, i32)| {
+        let (_, high) = consumer.fetch_watermarks(&place.0, place.1, Duration::from_secs(1)).ok()?;
+        Some((place, high))
+    };
+    partitions_of(consumer, topics)?.into_iter().map(end).collect()
+}

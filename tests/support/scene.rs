@@ -1,0 +1,100 @@
+//! What most tests need: a database with an outbox, a topic, a reader on it, and the configuration of a relay.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::PATIENCE;
+use super::kafka::Kafka;
+use super::oracle::{self, Truth, Verdict};
+use super::postgres::{Database, Postgres};
+use super::reader::Reader;
+use super::relay::{Config, Relay};
+use super::workload::Workload;
+
+/// The partitions of a scene's topic: enough that order between keys is not kept by accident.
+pub const PARTITIONS: i32 = 6;
+
+/// One test's world. Change `config` before the first relay starts.
+pub struct Scene {
+    /// Reads the topic all along.
+    pub reader: Reader,
+    /// The relay's configuration.
+    pub config: Config,
+    /// `outbox.event.<aggregate_type>`, where the default route publishes.
+    pub topic: String,
+    /// The aggregate type of this test's rows.
+    pub aggregate_type: String,
+    /// Prepared by `outboxd init`.
+    pub database: Database,
+    /// Where the database is.
+    pub postgres: Arc<Postgres>,
+    /// Where the topic is.
+    pub kafka: Arc<Kafka>,
+}
+
+impl Scene {
+    /// On the shared servers, for tests that leave them alone.
+    pub fn new() -> Scene {
+        Scene::on(&Postgres::shared(), &Kafka::shared())
+    }
+
+    /// On these servers: `Scene::on(&Postgres::private(), &Kafka::shared())`.
+    pub fn on(postgres: &Arc<Postgres>, kafka: &Arc<Kafka>) -> Scene {
+        let scene = Scene::bare(postgres, kafka);
+        scene.config.run(&["init"]).assert_success();
+        scene.kafka.create_topic(&scene.topic, PARTITIONS);
+        scene
+    }
+
+    /// Without `outboxd init` and without the topic: a database and a configuration, nothing else.
+    pub fn bare(postgres: &Arc<Postgres>, kafka: &Arc<Kafka>) -> Scene {
+        let database = postgres.database();
+        let config = Config::new(&database, kafka);
+        let aggregate_type = database.name().to_string();
+        let topic = format!("outbox.event.{aggregate_type}");
+        let mut reader = Reader::start(kafka, &[&topic]);
+        reader.watch_confirmed(&database, config.slot());
+        Scene { reader, config, topic, aggregate_type, database, postgres: postgres.clone(), kafka: kafka.clone() }
+    }
+
+    /// Starts a relay and waits until it is ready.
+    #[track_caller]
+    pub fn relay(&self) -> Relay {
+        let mut relay = Relay::start(&self.config);
+        relay.wait_ready();
+        relay
+    }
+
+    /// The usual load on this scene's outbox.
+    pub fn workload(&self) -> Workload {
+        Workload::new(&self.aggregate_type)
+    }
+
+    /// Writes one committed event with this JSON payload, and returns its id.
+    #[track_caller]
+    pub fn write(&self, aggregate_id: &str, payload: &str) -> String {
+        let sql = "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload) values
+                   ('{type}', '{id}', 'written', $json${payload}$json$) returning id";
+        let sql = sql.replace("{type}", &self.aggregate_type).replace("{id}", aggregate_id);
+        self.database.ask(&sql.replace("{payload}", payload)).expect("the row has an id")
+    }
+
+    /// Waits until everything committed has arrived, reads to the end, and lets the oracle judge. Fails the test when
+    /// a promise was broken; the verdict is returned for what else a test wants to know.
+    #[track_caller]
+    pub fn judge(&self, truth: &Truth) -> Verdict {
+        let expected: HashSet<&str> = truth.committed.values().flatten().map(|event| event.id.as_str()).collect();
+        super::within(PATIENCE, || self.reader.has_all(&expected).then_some(()));
+        self.reader.catch_up(PATIENCE);
+        let verdict = oracle::judge(truth, &self.reader.history());
+        eprintln!("{verdict}");
+        verdict.assert_at_least_once();
+        verdict
+    }
+
+    /// The server's view of the slot's confirmed position.
+    #[track_caller]
+    pub fn confirmed(&self) -> outboxd::lsn::Lsn {
+        self.database.confirmed(self.config.slot()).expect("the slot is there")
+    }
+}

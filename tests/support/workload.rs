@@ -1,0 +1,281 @@
+//! A load whose truth is known for certain: transactions of mixed size over many keys, some rolled back, some with a
+//! savepoint rolled back, from several connections at once.
+//!
+//! Each key is written by one connection only, and each row carries a number that grows per key. So the commit order
+//! per key is the order of those numbers, and what was committed is what the table holds afterwards: nothing depends on
+//! what a client believes about a commit whose answer was lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use outboxd::lsn::Lsn;
+use postgres::{Client, SimpleQueryMessage};
+use uuid::Uuid;
+
+use super::oracle::{Event, Truth};
+use super::postgres::{Database, Postgres};
+use super::{PATIENCE, eventually};
+
+/// What is written, and how fast.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    keys: usize,
+    events_per_key: usize,
+    connections: usize,
+    events_per_second: Option<f64>,
+    aggregate_type: String,
+    seed: u64,
+}
+
+impl Workload {
+    /// 50 keys, at least 100 events each, from 4 connections, as fast as possible.
+    pub fn new(aggregate_type: &str) -> Workload {
+        let aggregate_type = aggregate_type.to_string();
+        let seed = fastrand::u64(..);
+        Workload { keys: 50, events_per_key: 100, connections: 4, events_per_second: None, aggregate_type, seed }
+    }
+
+    /// Over how many aggregate ids.
+    pub fn keys(mut self, keys: usize) -> Workload {
+        self.keys = keys;
+        self
+    }
+
+    /// How many committed events each key gets at least, before the load ends by itself; `usize::MAX` for never.
+    pub fn events_per_key(mut self, events: usize) -> Workload {
+        self.events_per_key = events;
+        self
+    }
+
+    /// A steady rate over all connections.
+    pub fn events_per_second(mut self, rate: f64) -> Workload {
+        self.events_per_second = Some(rate);
+        self
+    }
+
+    /// The same choices again: a failed test prints its seed.
+    pub fn seed(mut self, seed: u64) -> Workload {
+        self.seed = seed;
+        self
+    }
+
+    /// Writes it all, and returns what happened.
+    pub fn run(self, database: &Database) -> Truth {
+        self.start(database).finish()
+    }
+
+    /// Starts writing beside the test. The load outlasts restarts of the server.
+    pub fn start(self, database: &Database) -> Running {
+        eprintln!("workload seed {}", self.seed);
+        let over = Arc::new(AtomicBool::new(false));
+        let written = Arc::new(AtomicUsize::new(0));
+        let writers = (0..self.connections).map(|index| {
+            let mut writer = Writer {
+                load: self.clone(),
+                server: database.server().clone(),
+                database: database.name().to_string(),
+                rng: Rng::with_seed(self.seed.wrapping_add(index as u64)),
+                keys: (index..self.keys).step_by(self.connections).map(|key| Key::new(format!("key-{key}"))).collect(),
+                session: None,
+                attempted: HashMap::new(),
+            };
+            let (over, written) = (over.clone(), written.clone());
+            std::thread::spawn(move || {
+                writer.write_until(&over, &written);
+                writer.attempted
+            })
+        });
+        let writers = writers.collect();
+        let (server, database) = (database.server().clone(), database.name().to_string());
+        Running { server, database, aggregate_type: self.aggregate_type, over, written, writers }
+    }
+}
+
+/// A load that is being written.
+pub struct Running {
+    server: Arc<Postgres>,
+    database: String,
+    aggregate_type: String,
+    over: Arc<AtomicBool>,
+    written: Arc<AtomicUsize>,
+    writers: Vec<JoinHandle<Attempts>>,
+}
+
+impl Running {
+    /// How many committed events were acknowledged so far.
+    pub fn written(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Waits until this many committed events were acknowledged.
+    #[track_caller]
+    pub fn wait_written(&self, count: usize) {
+        eventually(&format!("{count} events written"), PATIENCE, || self.written() >= count);
+    }
+
+    /// True when every writer has written its share.
+    pub fn is_over(&self) -> bool {
+        self.writers.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Lets every writer write its share, and asks the database what is true.
+    #[track_caller]
+    pub fn finish(self) -> Truth {
+        eventually("the load ends", PATIENCE * 3, || self.is_over());
+        self.stop()
+    }
+
+    /// Ends the load now, and asks the database what is true.
+    pub fn stop(mut self) -> Truth {
+        self.over.store(true, Ordering::Relaxed);
+        let mut attempts = Attempts::new();
+        for writer in self.writers.drain(..) {
+            attempts.extend(writer.join().expect("a writer works"));
+        }
+        let sql = "select aggregate_id::text, id::text from public.outbox where aggregate_type = $1
+                   order by aggregate_id, (payload::text::json ->> 'n')::bigint";
+        let rows = self.server.connect(&self.database).query(sql, &[&self.aggregate_type]).expect("the table is read");
+        let mut committed = BTreeMap::<String, Vec<Event>>::new();
+        for row in rows {
+            let (key, id): (String, String) = (row.get(0), row.get(1));
+            let committed_by = attempts.remove(&id).expect("nobody else writes these rows");
+            committed.entry(key).or_default().push(Event { id, committed_by });
+        }
+        Truth { committed, rolled_back: attempts.into_keys().collect() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Every id that was ever sent, with the position by which its commit was complete, if the client learned it.
+type Attempts = HashMap<String, Option<Lsn>>;
+
+struct Key {
+    name: String,
+    number: u64,
+    committed: usize,
+}
+
+impl Key {
+    fn new(name: String) -> Key {
+        Key { name, number: 0, committed: 0 }
+    }
+}
+
+struct Writer {
+    load: Workload,
+    server: Arc<Postgres>,
+    database: String,
+    rng: Rng,
+    keys: Vec<Key>,
+    session: Option<Client>,
+    attempted: Attempts,
+}
+
+/// One transaction, ready to be sent.
+#[derive(Default)]
+struct Script {
+    sql: String,
+    /// Ids that will be committed, with the index of their key.
+    kept: Vec<(String, usize)>,
+}
+
+impl Writer {
+    fn write_until(&mut self, over: &AtomicBool, written: &AtomicUsize) {
+        let started = Instant::now();
+        let mut own = 0;
+        while !over.load(Ordering::Relaxed) && self.keys.iter().any(|key| key.committed < self.load.events_per_key) {
+            let script = self.next_script();
+            // After a lost connection the next session starts only once the server answers again: by then the old
+            // session and whatever it was committing are gone, so no commit of this key can come late.
+            if let Some(lsn) = self.send(&script.sql) {
+                for (id, key) in &script.kept {
+                    self.attempted.insert(id.clone(), Some(lsn));
+                    self.keys[*key].committed += 1;
+                }
+                written.fetch_add(script.kept.len(), Ordering::Relaxed);
+                own += script.kept.len();
+            }
+            if let Some(rate) = self.load.events_per_second {
+                let due = Duration::from_secs_f64(own as f64 * self.load.connections as f64 / rate);
+                std::thread::sleep(due.saturating_sub(started.elapsed()));
+            }
+        }
+    }
+
+    /// One transaction in ten is rolled back; one in five rolls back a savepoint. Both still use up numbers.
+    fn next_script(&mut self) -> Script {
+        let mut script = Script { sql: "begin;".to_string(), kept: Vec::new() };
+        for _ in 0..self.rng.usize(1..=12) {
+            let kept = self.insert(&mut script.sql);
+            script.kept.push(kept);
+        }
+        if self.rng.u8(..) < 51 {
+            script.sql.push_str("savepoint s;");
+            for _ in 0..self.rng.usize(1..=3) {
+                self.insert(&mut script.sql);
+            }
+            script.sql.push_str("rollback to s;");
+            let kept = self.insert(&mut script.sql);
+            script.kept.push(kept);
+        }
+        match self.rng.u8(..) < 25 {
+            true => {
+                script.sql.push_str("rollback;");
+                script.kept.clear();
+            }
+            false => script.sql.push_str("commit;"),
+        }
+        script.sql.push_str("select pg_current_wal_insert_lsn()");
+        script
+    }
+
+    fn insert(&mut self, sql: &mut String) -> (String, usize) {
+        let index = self.rng.usize(..self.keys.len());
+        let key = &mut self.keys[index];
+        key.number += 1;
+        let id = Uuid::from_u128(self.rng.u128(..)).to_string();
+        // Mostly small, sometimes out of line in TOAST.
+        let length = if self.rng.u8(..) < 3 { self.rng.usize(10_000..60_000) } else { self.rng.usize(0..400) };
+        let padding: String = (0..length).map(|_| self.rng.alphanumeric()).collect();
+        let (aggregate_type, name, number) = (&self.load.aggregate_type, &key.name, key.number);
+        sql.push_str(&format!(
+            "insert into public.outbox (id, aggregate_type, aggregate_id, event_type, payload) values \
+             ('{id}', '{aggregate_type}', '{name}', 'written', '{{\"n\": {number}, \"padding\": \"{padding}\"}}');"
+        ));
+        self.attempted.insert(id.clone(), None);
+        (id, index)
+    }
+
+    /// Sends a script; the position after its end, or `None` when the connection was lost on the way.
+    fn send(&mut self, sql: &str) -> Option<Lsn> {
+        if self.session.is_none() {
+            std::thread::sleep(Duration::from_millis(20));
+            self.session = self.server.try_connect(&self.database).ok();
+        }
+        match self.session.as_mut()?.simple_query(sql) {
+            Ok(answer) => {
+                let row = answer.iter().find_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0),
+                    _ => None,
+                });
+                Some(row.expect("the position was asked for").parse().expect("PostgreSQL prints an LSN"))
+            }
+            Err(error) if error.as_db_error().is_some_and(|e| !e.code().code().starts_with("57P")) => {
+                panic!("the load is refused: {error:?}")
+            }
+            Err(_) => {
+                self.session = None;
+                None
+            }
+        }
+    }
+}

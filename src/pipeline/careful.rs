@@ -2,65 +2,138 @@
 //!
 //! A broker refuses a whole batch and does not say which record it disliked. So the topic's records, up to the newest
 //! one offered before the refusal, are offered few at a time, half as many after each refusal, until one fails alone.
-
-use std::collections::VecDeque;
+//! Each topic is searched on its own: a refusal in one does not undo what is known of another.
 
 use crate::lsn::Position;
-use crate::record::Rejected;
-use crate::source::outbox::Row;
+
+/// The topics that are searched.
+#[derive(Debug, Default)]
+pub(super) struct Careful(Vec<Search>);
 
 #[derive(Debug)]
-pub(super) struct Careful {
+struct Search {
     topic: String,
     /// The last row that may have been part of the refused batch.
     until: Position,
     /// How many of the topic's records may be in flight.
     limit: usize,
-    inflight: VecDeque<Position>,
+    inflight: Vec<Position>,
     /// The id of the record offered last.
     event: String,
 }
 
 impl Careful {
-    /// The next round, after these rows of the topic were refused; or the guilty one.
-    pub(super) fn after(
-        before: Option<Careful>,
-        topic: &str,
-        guilty: &[Position],
-        newest: Position,
-    ) -> Result<Careful, Rejected> {
-        let (limit, until, event) = match before {
-            Some(before) if before.topic == topic && before.limit == 1 => {
-                let position = guilty[0];
-                return Err(Rejected { position, event: before.event, reason: "refused", message: String::new() });
+    /// So many rows of the topic were refused together. Answers with the id of the guilty one when it was alone.
+    pub(super) fn refused(&mut self, topic: &str, together: usize, newest: Position) -> Option<String> {
+        let limit = (together / 2).max(1);
+        match self.0.iter_mut().find(|search| search.topic == topic) {
+            Some(search) if search.limit == 1 => return Some(search.event.clone()),
+            Some(search) => (search.limit, search.until) = (search.limit / 2, newest),
+            None => {
+                let (topic, event) = (topic.to_owned(), String::new());
+                self.0.push(Search { topic, until: newest, limit, inflight: Vec::new(), event });
             }
-            Some(before) if before.topic == topic => (before.limit / 2, before.until.max(newest), before.event),
-            Some(_) | None => (guilty.len() / 2, newest, String::new()),
-        };
-        Ok(Careful { topic: topic.to_owned(), until, limit: limit.max(1), inflight: VecDeque::new(), event })
+        }
+        None
     }
 
-    /// True while this row must wait. Ends careful mode behind its last row.
-    pub(super) fn holds(careful: &mut Option<Careful>, topic: &str, position: Position) -> bool {
-        let Some(state) = careful else { return false };
-        if position <= state.until {
-            return state.topic == topic && state.inflight.len() >= state.limit;
-        }
-        let busy = !state.inflight.is_empty();
-        if !busy {
-            *careful = None;
-        }
-        busy
+    /// True while this row must wait. A search ends behind its last row.
+    pub(super) fn holds(&mut self, topic: &str, position: Position) -> bool {
+        self.0.retain(|search| position <= search.until || !search.inflight.is_empty());
+        let search = self.0.iter().find(|search| search.topic == topic);
+        search.is_some_and(|search| position > search.until || search.inflight.len() >= search.limit)
     }
 
-    pub(super) fn offered(&mut self, topic: &str, row: &Row<'_>) {
-        if self.topic == topic {
-            self.inflight.push_back(row.position);
-            self.event = row.id();
+    pub(super) fn offered(&mut self, topic: &str, position: Position, id: impl FnOnce() -> String) {
+        if let Some(search) = self.0.iter_mut().find(|search| search.topic == topic) {
+            search.inflight.push(position);
+            search.event = id();
         }
     }
 
     pub(super) fn answered(&mut self, position: Position) {
-        self.inflight.retain(|inflight| *inflight != position);
+        self.0.iter_mut().for_each(|search| search.inflight.retain(|inflight| *inflight != position));
+    }
+
+    /// A new producer has nothing in flight.
+    pub(super) fn renewed(&mut self) {
+        self.0.iter_mut().for_each(|search| search.inflight.clear());
+    }
+
+    /// Another history: no row of the old one counts.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsn::Lsn;
+
+    fn at(row: u64) -> Position {
+        Position { commit: Lsn(10), row }
+    }
+
+    /// Offers rows of the topic until one must wait; answers with how many were taken.
+    fn fill(careful: &mut Careful, topic: &str, rows: std::ops::RangeInclusive<u64>) -> u64 {
+        let taken = rows.take_while(|row| {
+            let free = !careful.holds(topic, at(*row));
+            if free {
+                careful.offered(topic, at(*row), || format!("{topic}{row}"));
+            }
+            free
+        });
+        taken.count() as u64
+    }
+
+    #[test]
+    fn a_refused_batch_is_halved_until_the_guilty_record_is_alone() {
+        let mut careful = Careful::default();
+        assert_eq!(fill(&mut careful, "a", 1..=9), 9);
+        assert_eq!(careful.refused("a", 9, at(9)), None);
+        for (limit, refused) in [(4, None), (2, None), (1, Some("a1".to_owned()))] {
+            careful.renewed();
+            assert_eq!(fill(&mut careful, "a", 1..=9), limit);
+            assert_eq!(careful.refused("a", limit as usize, at(9)), refused);
+        }
+    }
+
+    #[test]
+    fn topics_are_searched_side_by_side() {
+        let mut careful = Careful::default();
+        assert_eq!(careful.refused("a", 2, at(9)), None);
+        assert_eq!(careful.refused("b", 8, at(9)), None);
+        assert_eq!((fill(&mut careful, "a", 1..=9), fill(&mut careful, "b", 1..=9)), (1, 4));
+        assert_eq!(fill(&mut careful, "c", 1..=9), 9);
+        assert_eq!(careful.refused("b", 4, at(9)), None);
+        careful.renewed();
+        assert_eq!((fill(&mut careful, "a", 1..=9), fill(&mut careful, "b", 1..=9)), (1, 2));
+        assert_eq!(careful.refused("a", 1, at(9)), Some("a1".into()));
+    }
+
+    #[test]
+    fn what_a_former_producer_had_in_flight_holds_nobody_back() {
+        let mut careful = Careful::default();
+        assert_eq!(careful.refused("a", 2, at(9)), None);
+        assert_eq!(fill(&mut careful, "a", 1..=9), 1);
+        // The world failed, not the event: the same row comes again.
+        careful.renewed();
+        assert_eq!(fill(&mut careful, "a", 1..=9), 1);
+    }
+
+    #[test]
+    fn the_search_ends_behind_its_last_row_once_everything_is_answered() {
+        let mut careful = Careful::default();
+        assert_eq!(careful.refused("a", 2, at(3)), None);
+        for row in 1..=2 {
+            assert_eq!(fill(&mut careful, "a", row..=3), 1);
+            careful.answered(at(row));
+        }
+        assert_eq!(fill(&mut careful, "a", 3..=3), 1);
+        assert!(careful.holds("a", at(4)), "row 3 may still be refused");
+        assert!(!careful.holds("b", at(4)), "another topic is not suspected");
+        careful.answered(at(3));
+        assert_eq!(fill(&mut careful, "a", 4..=50), 47);
     }
 }

@@ -134,7 +134,7 @@ pub struct Pipeline {
     /// When the last answered question was asked.
     lease: Option<Instant>,
     producer: Producer,
-    careful: Option<Careful>,
+    careful: Careful,
     stopping: Option<Stopping>,
     oddities: Oddities,
     actions: VecDeque<Action>,
@@ -165,7 +165,7 @@ impl Pipeline {
             encoding: Encoding::Binary,
             lease: None,
             producer: Producer::default(),
-            careful: None,
+            careful: Careful::default(),
             stopping: None,
             oddities: Oddities::default(),
             actions: VecDeque::new(),
@@ -199,9 +199,7 @@ impl Pipeline {
     pub fn acked(&mut self, ticket: Ticket) -> Option<Entry> {
         let entry = self.ledger.settle(ticket)?;
         self.producer.succeeded();
-        if let Some(careful) = &mut self.careful {
-            careful.answered(entry.position);
-        }
+        self.careful.answered(entry.position);
         Some(entry)
     }
 
@@ -385,7 +383,7 @@ impl Pipeline {
 struct Desk<'p> {
     router: &'p mut Router,
     ledger: &'p mut Ledger,
-    careful: &'p mut Option<Careful>,
+    careful: &'p mut Careful,
     producer: &'p mut Producer,
     limits: &'p config::Limits,
 }
@@ -401,15 +399,13 @@ impl Desk<'_> {
             return Err(rejected("too_large", message));
         }
         let full = self.ledger.inflight() > 0 && self.ledger.inflight_bytes() + bytes > self.limits.memory;
-        if full || Careful::holds(self.careful, record.topic, row.position) {
+        if full || self.careful.holds(record.topic, row.position) {
             return Ok(Flow::Held);
         }
         let ticket = self.ledger.issue(Entry { position: row.position, committed_at: row.committed_at, bytes });
         match sink.offer(&record, ticket) {
             Ok(()) => {
-                if let Some(careful) = self.careful {
-                    careful.offered(record.topic, row);
-                }
+                self.careful.offered(record.topic, row.position, || row.id());
                 Ok(Flow::Taken)
             }
             Err(Refused::Full(ticket) | Refused::Unready(ticket)) => {
@@ -426,5 +422,366 @@ impl Desk<'_> {
                 Ok(Flow::Held)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Columns, OutboxSource};
+    use crate::sink::Whose;
+
+    /// Takes everything, or refuses everything in one way; keeps the tickets.
+    #[derive(Default)]
+    struct Shelf {
+        taken: VecDeque<(u64, u32)>,
+        refuse: Option<fn(Ticket) -> Refused>,
+    }
+
+    impl Sink for Shelf {
+        fn offer(&mut self, _: &crate::record::Record<'_>, ticket: Ticket) -> std::result::Result<(), Refused> {
+            match self.refuse {
+                Some(refuse) => Err(refuse(ticket)),
+                None => {
+                    self.taken.push_back(ticket.into_parts());
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    struct Bench {
+        pipeline: Pipeline,
+        shelf: Shelf,
+        start: Instant,
+        now: Instant,
+    }
+
+    impl Bench {
+        /// A pipeline without a session; sender_timeout is 30 s, so that the lease is 20 s.
+        fn idle() -> Bench {
+            let columns = Columns {
+                id: "id".into(),
+                aggregate_type: Some("kind".into()),
+                aggregate_id: None,
+                event_type: None,
+                payload: "payload".into(),
+                timestamp: None,
+                headers: None,
+                partition: None,
+            };
+            let table = OutboxSource::Table { schema: "app".into(), name: "outbox".into() };
+            let outboxes = [OutboxSource::MessagePrefix("o".into()), table]
+                .map(|source| config::Outbox { source, columns: columns.clone() });
+            let seconds = Duration::from_secs;
+            let limits = config::Limits {
+                memory: 1 << 20,
+                window: 3,
+                event: 4096,
+                settle: seconds(5),
+                shutdown: seconds(25),
+                primary_grace: seconds(5),
+                backoff: seconds(10),
+                probe: seconds(5),
+                sql: seconds(10),
+                slot_creation: seconds(60),
+            };
+            let settings = Settings { sender_timeout: seconds(30), limits };
+            let pipeline = Pipeline::new(&outboxes, &[], "outboxd", settings);
+            let start = Instant::now();
+            Bench { pipeline, shelf: Shelf::default(), start, now: start }
+        }
+
+        /// A pipeline that may offer.
+        fn ready() -> Bench {
+            let mut bench = Bench::idle();
+            bench.session(100);
+            bench.pipeline.claimed(Predecessor::Gone, bench.now);
+            bench
+        }
+
+        fn session(&mut self, confirmed: u64) {
+            let system = System { id: 1, timeline: 1 };
+            let (wal_end, confirmed, encoding) = (Lsn(9999), Lsn(confirmed), self.pipeline.encoding());
+            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at: self.now };
+            self.pipeline.session_started(start, self.now);
+        }
+
+        fn at(&mut self, seconds: f64) -> &mut Bench {
+            self.now = self.start + Duration::from_secs_f64(seconds);
+            self
+        }
+
+        fn data(&mut self, body: &[u8]) -> Result<Flow> {
+            let frame = Frame::Data { start: Lsn(1), wal_end: Lsn(1), body };
+            self.pipeline.frame(frame, self.now, &mut self.shelf)
+        }
+
+        fn begin(&mut self, commit: u64) -> Flow {
+            self.data(&[b"B", &commit.to_be_bytes()[..], &[0; 12]].concat()).unwrap()
+        }
+
+        fn row(&mut self) -> Flow {
+            let content = br#"{"id": 1, "kind": "a", "payload": 2}"#;
+            let head = [b"M\x01", &[0; 8][..], b"o\0", &(content.len() as u32).to_be_bytes()].concat();
+            self.data(&[&head[..], content].concat()).unwrap()
+        }
+
+        fn commit(&mut self, end: u64) -> Flow {
+            self.data(&[b"C\0", &[0; 8][..], &end.to_be_bytes(), &[0; 8]].concat()).unwrap()
+        }
+
+        fn keepalive(&mut self, wal_end: u64, reply_requested: bool) {
+            let frame = Frame::Keepalive { wal_end: Lsn(wal_end), reply_requested };
+            assert_eq!(self.pipeline.frame(frame, self.now, &mut self.shelf).unwrap(), Flow::Taken);
+        }
+
+        fn ack(&mut self) {
+            let (number, generation) = self.shelf.taken.pop_front().expect("something was taken");
+            assert!(self.pipeline.acked(Ticket::from_parts(number, generation)).is_some());
+        }
+
+        fn fail(&mut self, whose: Whose) {
+            let (number, generation) = self.shelf.taken.pop_front().expect("something was taken");
+            let failure = Failure { whose, topic: "outbox.event.a".into(), message: "no".into() };
+            self.pipeline.failed(Ticket::from_parts(number, generation), failure, self.now);
+        }
+
+        /// Everything but status updates.
+        fn actions(&mut self) -> Vec<Action> {
+            self.pipeline.tick(self.now);
+            std::iter::from_fn(|| self.pipeline.next_action())
+                .filter(|action| !matches!(action, Action::Status(_)))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_row_waits_until_the_slot_is_claimed_and_its_last_holder_is_gone() {
+        let mut bench = Bench::idle();
+        bench.session(100);
+        assert_eq!((bench.begin(200), bench.row()), (Flow::Taken, Flow::Held));
+        bench.pipeline.claimed(Predecessor::MayLive, bench.now);
+        for second in 1..=10 {
+            bench.at(f64::from(second) * 2.9);
+            bench.pipeline.proved(bench.now);
+            assert_eq!((bench.row(), bench.pipeline.is_fencing(bench.now)), (Flow::Held, true));
+        }
+        bench.at(30.0);
+        assert_eq!((bench.row(), bench.pipeline.is_fencing(bench.now)), (Flow::Taken, false));
+        bench.ack();
+    }
+
+    #[test]
+    fn an_answer_renews_the_lease_from_when_its_question_was_sent() {
+        let mut bench = Bench::ready();
+        assert_eq!(bench.begin(200), Flow::Taken);
+        for second in [3.0, 6.0] {
+            bench.at(second);
+            bench.pipeline.asked(bench.now);
+        }
+        bench.at(19.9).keepalive(150, true);
+        assert_eq!(bench.at(20.0).row(), Flow::Held, "the server's own question proves nothing");
+        bench.keepalive(150, false);
+        assert_eq!(bench.at(22.9).row(), Flow::Taken);
+        assert_eq!(bench.at(23.0).row(), Flow::Held, "the oldest question was answered, sent at 3 s");
+        bench.keepalive(150, false);
+        assert_eq!(bench.at(25.9).row(), Flow::Taken);
+        bench.keepalive(150, false);
+        assert_eq!(bench.at(26.0).row(), Flow::Held, "an answer to nothing proves nothing");
+        bench.pipeline.proved(bench.now);
+        assert_eq!(bench.row(), Flow::Taken);
+        (0..3).for_each(|_| bench.ack());
+    }
+
+    #[test]
+    fn without_the_lease_what_is_queued_is_purged_and_what_is_in_flight_may_land_until_the_server_lets_go() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        assert_eq!((bench.row(), bench.row()), (Flow::Taken, Flow::Taken));
+        assert_eq!(bench.at(19.9).actions(), []);
+        assert_eq!(bench.at(20.0).actions(), [Action::Purge(Purge::Queued)]);
+        assert_eq!(bench.at(29.9).actions(), []);
+        bench.ack();
+        assert_eq!(bench.at(30.0).actions(), [Action::Purge(Purge::Everything)]);
+        bench.fail(Whose::World);
+        assert_eq!(bench.actions(), [Action::NewProducer, Action::Reconnect(Why::LeaseLost)]);
+        assert_eq!(bench.pipeline.ledger().lost(), 1);
+    }
+
+    #[test]
+    fn without_the_lease_and_with_nothing_in_flight_the_session_is_left_at_once() {
+        let mut bench = Bench::ready();
+        assert_eq!(bench.at(20.0).actions(), [Action::Reconnect(Why::LeaseLost)]);
+        assert_eq!(bench.at(21.0).actions(), []);
+        assert_eq!(bench.begin(200), Flow::Held, "a session that is left gives nothing more");
+    }
+
+    #[test]
+    fn a_server_that_waits_for_us_is_let_go_within_the_grace_though_kafka_is_down() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        assert_eq!((bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken));
+        for ping in 0..8 {
+            bench.at(f64::from(ping) * 0.1).keepalive(210, true);
+            assert_eq!(bench.actions(), []);
+        }
+        assert_eq!(bench.at(5.6).actions(), []);
+        assert_eq!(bench.at(5.7).actions(), [Action::Reconnect(Why::Release)]);
+        bench.ack();
+        assert_eq!(bench.pipeline.confirmed(), Lsn(210));
+    }
+
+    #[test]
+    fn pings_with_data_or_progress_between_them_let_nobody_go() {
+        let mut bench = Bench::ready();
+        for round in 1..20 {
+            bench.keepalive(100, true);
+            assert_eq!((bench.begin(round * 1000), bench.commit(round * 1000 + 1)), (Flow::Taken, Flow::Taken));
+        }
+        bench.pipeline.proved(bench.start + Duration::from_secs(10));
+        assert_eq!(bench.at(10.0).actions(), []);
+    }
+
+    #[test]
+    fn a_keepalive_inside_a_transaction_is_answered_and_is_no_mark() {
+        let mut bench = Bench::ready();
+        bench.keepalive(150, false);
+        assert_eq!(bench.pipeline.confirmed(), Lsn(150));
+        bench.begin(200);
+        bench.keepalive(300, false);
+        assert_eq!((bench.pipeline.confirmed(), bench.pipeline.received()), (Lsn(150), Lsn(300)));
+        bench.commit(210);
+        assert_eq!(bench.pipeline.confirmed(), Lsn(210));
+    }
+
+    #[test]
+    fn a_stop_between_transactions_reads_nothing_more() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        bench.row();
+        bench.commit(210);
+        bench.pipeline.stop(bench.now);
+        assert_eq!((bench.begin(300), bench.actions()), (Flow::Held, vec![]));
+        bench.ack();
+        assert_eq!(bench.actions(), [Action::Stop { repeats: 0 }]);
+        assert_eq!((bench.actions(), bench.pipeline.confirmed()), (vec![], Lsn(210)));
+    }
+
+    #[test]
+    fn a_stop_inside_a_transaction_reads_it_to_its_end_and_a_halt_does_not() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        bench.row();
+        bench.ack();
+        bench.pipeline.stop(bench.now);
+        assert_eq!((bench.actions(), bench.row(), bench.commit(210)), (vec![], Flow::Taken, Flow::Taken));
+        bench.ack();
+        assert_eq!(bench.actions(), [Action::Stop { repeats: 0 }]);
+
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        bench.row();
+        bench.ack();
+        bench.pipeline.stop(bench.now);
+        bench.pipeline.halt(bench.now);
+        assert_eq!(bench.row(), Flow::Held);
+        assert_eq!(bench.actions(), [Action::Stop { repeats: 1 }]);
+    }
+
+    #[test]
+    fn a_stop_ends_in_time_whatever_does_not_answer() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        bench.row();
+        bench.pipeline.stop(bench.now);
+        bench.pipeline.proved(bench.start + Duration::from_secs(19));
+        assert_eq!(bench.at(19.9).actions(), []);
+        assert_eq!(bench.at(20.0).actions(), [Action::Stop { repeats: 1 }]);
+    }
+
+    #[test]
+    fn a_refused_row_is_offered_again_at_the_same_place_and_nothing_behind_it() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        for refuse in [Refused::Full, Refused::Unready] {
+            bench.shelf.refuse = Some(refuse);
+            assert_eq!((bench.row(), bench.row()), (Flow::Held, Flow::Held));
+        }
+        bench.shelf.refuse = None;
+        assert_eq!((bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken));
+        assert_eq!(bench.pipeline.ledger().newest().map(|position| position.row), Some(1));
+        bench.ack();
+        assert_eq!(bench.pipeline.confirmed(), Lsn(210));
+    }
+
+    #[test]
+    fn a_broken_producer_is_replaced_and_what_it_lost_is_sent_again_and_nothing_else() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        (0..2).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+        bench.shelf.refuse = Some(|ticket| Refused::Fatal(ticket, "broken".into()));
+        assert_eq!(bench.row(), Flow::Held);
+        bench.shelf.refuse = None;
+        assert_eq!((bench.row(), bench.pipeline.is_recovering()), (Flow::Held, true));
+        bench.ack();
+        assert_eq!(bench.actions(), []);
+        bench.fail(Whose::World);
+        assert_eq!(bench.actions(), [Action::Purge(Purge::Everything), Action::NewProducer]);
+        bench.pipeline.producer_ready(bench.now);
+        assert_eq!(bench.at(0.19).actions(), []);
+        assert_eq!(bench.at(0.2).actions(), [Action::Reconnect(Why::Replay)]);
+        bench.pipeline.session_lost();
+        bench.session(100);
+        bench.pipeline.claimed(Predecessor::Gone, bench.now);
+        bench.begin(200);
+        (0..3).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+        assert_eq!(bench.shelf.taken.len(), 2, "the first row was settled before");
+        bench.commit(210);
+        (0..2).for_each(|_| bench.ack());
+        assert_eq!((bench.pipeline.confirmed(), bench.pipeline.trouble()), (Lsn(210), None));
+    }
+
+    #[test]
+    fn a_full_window_holds_the_next_row_until_the_oldest_is_settled() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        (0..3).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+        assert_eq!(bench.row(), Flow::Held);
+        bench.ack();
+        assert_eq!(bench.row(), Flow::Taken);
+        (0..3).for_each(|_| bench.ack());
+    }
+
+    #[test]
+    fn a_column_that_needs_text_changes_the_session_and_binary_comes_back_when_it_can() {
+        let relation = |oid: u32| {
+            let column = |name: &[u8], oid: u32| [b"\0", name, b"\0", &oid.to_be_bytes()[..], &[0xFF; 4]].concat();
+            let columns = [column(b"id", oid), column(b"kind", 25), column(b"payload", 25)].concat();
+            [&b"R\0\0\0\x05app\0outbox\0d\0\x03"[..], &columns].concat()
+        };
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        assert_eq!(bench.data(&relation(1700)).unwrap(), Flow::Held);
+        let column = "column \"id\" of table \"app.outbox\"".to_owned();
+        assert_eq!(bench.actions(), [Action::Reconnect(Why::Text(column))]);
+        bench.session(100);
+        bench.begin(200);
+        assert_eq!(bench.data(&relation(1700)).unwrap(), Flow::Taken);
+        bench.commit(210);
+        assert_eq!(bench.pipeline.encoding(), Encoding::Text);
+        bench.begin(300);
+        assert_eq!(bench.data(&relation(20)).unwrap(), Flow::Taken);
+        bench.commit(310);
+        assert_eq!((bench.pipeline.encoding(), bench.actions()), (Encoding::Binary, vec![]));
+    }
+
+    #[test]
+    fn a_missing_publication_is_a_definite_error_and_other_notices_are_not() {
+        let mut bench = Bench::ready();
+        let mut notice =
+            |code, message| bench.pipeline.frame(Frame::Notice { code, message }, bench.now, &mut bench.shelf);
+        assert_eq!(notice("55000", "something else").unwrap(), Flow::Taken);
+        assert!(notice("55000", "skipped loading publication \"outboxd\"").unwrap_err().is_definite());
     }
 }

@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::careful::Careful;
 use super::{Action, Pipeline, Purge, Why};
 use crate::lsn::{Lsn, Position};
+use crate::record::Rejected;
 use crate::sink::{Failure, Whose};
 
 /// The first pause after a failure that is not the event's.
@@ -17,9 +17,9 @@ const FIRST_REST: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(super) struct Producer {
     state: State,
-    /// The gravest failure since something succeeded.
+    /// The gravest failure of the last round, until something succeeds.
     trouble: Option<Failure>,
-    /// Failures of this round that are some event's.
+    /// Rows of the trouble's topic that were refused together, when it is one of them that the broker will never take.
     guilty: Vec<Position>,
     /// Rounds since something succeeded.
     rounds: u32,
@@ -67,23 +67,27 @@ impl Producer {
     }
 
     pub(super) fn failed(&mut self, failure: Failure, position: Position, deadline: Instant) {
-        if failure.whose == Whose::Event {
+        self.drain(Cause::Delivery, deadline);
+        // Behind the one refusal come the failures it causes: the gravest tells the story.
+        let trouble = match self.trouble.take() {
+            Some(known) if known.whose >= failure.whose => self.trouble.insert(known),
+            Some(_) | None => self.trouble.insert(failure.clone()),
+        };
+        if failure.whose == Whose::Event && failure.topic == trouble.topic {
             self.guilty.push(position);
         }
-        // Behind the one refusal come the failures it causes: the gravest tells the story.
-        if self.trouble.as_ref().is_none_or(|known| known.whose < failure.whose) {
-            self.trouble = Some(failure);
-        }
-        self.drain(Cause::Delivery, deadline);
     }
 
     pub(super) fn broke(&mut self, topic: &str, message: String, deadline: Instant) {
-        self.trouble.get_or_insert(Failure { whose: Whose::World, topic: topic.to_owned(), message });
         self.drain(Cause::Delivery, deadline);
+        self.trouble.get_or_insert(Failure { whose: Whose::World, topic: topic.to_owned(), message });
     }
 
     pub(super) fn drain(&mut self, cause: Cause, deadline: Instant) {
         if self.is_good() {
+            // What an earlier round failed for says nothing about this one.
+            self.trouble = None;
+            self.guilty.clear();
             self.state = State::Draining { cause, deadline };
         }
     }
@@ -123,7 +127,8 @@ impl Pipeline {
 
     /// The server's history is another one: forget the old one's rows, and whatever of them is still in flight.
     pub(super) fn begin_another_history(&mut self, confirmed: Lsn) {
-        self.careful = None;
+        self.careful.clear();
+        self.producer.guilty.clear();
         if self.ledger.inflight() > 0 {
             self.actions.push_back(Action::Purge(Purge::Everything));
             self.replace_producer(Cause::Delivery);
@@ -133,22 +138,78 @@ impl Pipeline {
 
     fn replace_producer(&mut self, cause: Cause) {
         self.ledger.renew();
+        self.careful.renewed();
         self.producer.state = State::Renewing;
         self.actions.push_back(Action::NewProducer);
         if cause == Cause::LeaseLost {
             self.leave_session(Why::LeaseLost);
         }
         let guilty = std::mem::take(&mut self.producer.guilty);
-        let (Some(trouble), Some(newest)) = (&self.producer.trouble, self.ledger.newest()) else { return };
-        if trouble.whose != Whose::Event || guilty.is_empty() {
+        let (Some(trouble), Some(newest), Some(&position)) =
+            (&self.producer.trouble, self.ledger.newest(), guilty.first())
+        else {
             return;
+        };
+        if let Some(event) = self.careful.refused(&trouble.topic, guilty.len(), newest) {
+            let message = format!("topic \"{}\" refused it: {}", trouble.topic, trouble.message);
+            self.actions.push_back(Action::Reject(Rejected { position, event, reason: "refused", message }));
         }
-        match Careful::after(self.careful.take(), &trouble.topic, &guilty, newest) {
-            Ok(careful) => self.careful = Some(careful),
-            Err(mut rejected) => {
-                rejected.message = format!("topic \"{}\" refused it: {}", trouble.topic, trouble.message);
-                self.actions.push_back(Action::Reject(rejected));
-            }
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(whose: Whose, topic: &str) -> Failure {
+        Failure { whose, topic: topic.to_owned(), message: format!("{whose:?} of {topic}") }
+    }
+
+    fn at(row: u64) -> Position {
+        Position { commit: Lsn(10), row }
+    }
+
+    #[test]
+    fn the_gravest_failure_of_a_round_tells_the_story_and_only_its_topic_is_searched() {
+        let now = Instant::now();
+        let mut producer = Producer::default();
+        producer.failed(failure(Whose::World, "a"), at(1), now);
+        producer.failed(failure(Whose::Event, "b"), at(2), now);
+        producer.failed(failure(Whose::Event, "c"), at(3), now);
+        producer.failed(failure(Whose::Event, "b"), at(4), now);
+        producer.failed(failure(Whose::SetUp, "b"), at(5), now);
+        assert_eq!(producer.trouble(), Some(&failure(Whose::Event, "b")));
+        assert_eq!(producer.guilty, [at(2), at(4)]);
+    }
+
+    #[test]
+    fn an_earlier_rounds_refusal_neither_accuses_nor_hurries_the_next_round() {
+        let now = Instant::now();
+        let mut producer = Producer::default();
+        producer.failed(failure(Whose::Event, "a"), at(1), now);
+        producer.renewed(now, Duration::from_secs(10));
+        assert_eq!(producer.state, State::Resting { until: now });
+        producer.state = State::Good;
+        producer.failed(failure(Whose::World, "b"), at(2), now);
+        assert_eq!((producer.trouble(), producer.guilty.len()), (Some(&failure(Whose::World, "b")), 0));
+        producer.renewed(now, Duration::from_secs(10));
+        assert_eq!(producer.state, State::Resting { until: now + FIRST_REST * 2 });
+    }
+
+    #[test]
+    fn rests_grow_until_something_succeeds_and_never_beyond_the_longest() {
+        let now = Instant::now();
+        let mut producer = Producer::default();
+        let rest = |producer: &mut Producer| {
+            producer.failed(failure(Whose::World, "a"), at(1), now);
+            producer.renewed(now, Duration::from_secs(1));
+            let State::Resting { until } = producer.state else { panic!("it rests") };
+            producer.state = State::Good;
+            (until - now).as_millis()
+        };
+        assert_eq!([0; 4].map(|_| rest(&mut producer)), [200, 400, 800, 1000]);
+        producer.succeeded();
+        assert_eq!(producer.trouble(), None);
+        assert_eq!(rest(&mut producer), 200);
     }
 }

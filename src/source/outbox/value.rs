@@ -11,7 +11,7 @@ use crate::source::pgoutput::Value;
 /// How a column's binary form becomes text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The binary form is the text: text, varchar, char, name, json.
+    /// The binary form is the text: text, varchar, char(n), name, json.
     Raw,
     /// 16 bytes.
     Uuid,
@@ -33,7 +33,8 @@ impl Kind {
     /// The kind of a built-in type, by its OID (pg_type.dat).
     pub fn of(type_oid: u32) -> Kind {
         match type_oid {
-            18 | 19 | 25 | 114 | 1042 | 1043 => Kind::Raw,
+            // Not "char" (18): PostgreSQL prints its zero as nothing, and bytes above 127 in octal.
+            19 | 25 | 114 | 1042 | 1043 => Kind::Raw,
             2950 => Kind::Uuid,
             20 | 21 | 23 => Kind::Int,
             16 => Kind::Bool,
@@ -140,7 +141,8 @@ pub fn parse_time(text: &str) -> Option<i64> {
         Some(("-", zone)) => -clock_micros(zone)?,
         Some(_) => return None,
     };
-    Some((days_from_civil(year, month, day) - 10_957) * 86_400_000_000 + micros - offset)
+    let midnight = (days_from_civil(year, month, day) - 10_957).checked_mul(86_400_000_000)?;
+    midnight.checked_add(micros - offset)
 }
 
 /// `HH[:MM[:SS[.ffffff]]]` in microseconds.
@@ -285,6 +287,8 @@ mod tests {
             "2000-01-01 00:00:00+",
             "2000-01-01 0:0:0.x",
             "2000-1-1 1:2:3:4",
+            "299999-01-01 00:00:00",
+            "294277-01-09 99:00:00-99",
         ] {
             assert_eq!(parse_time(wrong), None, "{wrong}");
         }

@@ -46,8 +46,8 @@ pub enum Action {
     Status(Ask),
     /// Leave the session politely and open another one.
     Reconnect(Why),
-    /// Make the producer forget records.
-    Purge(Purge),
+    /// Make the producer forget its records; the outcome of those in flight is unknown.
+    Purge,
     /// Replace the producer; then call `producer_ready`.
     NewProducer,
     /// This event cannot be published: settle what is in flight, then stop with a definite error.
@@ -79,15 +79,6 @@ pub enum Why {
     Release,
     /// Nobody proved for too long that the slot is still ours.
     LeaseLost,
-}
-
-/// What a producer must forget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purge {
-    /// Records that were not sent to a broker yet.
-    Queued,
-    /// Those in flight too; their outcome is unknown.
-    Everything,
 }
 
 /// The bounds and times that the pipeline needs.
@@ -136,6 +127,8 @@ pub struct Pipeline {
     producer: Producer,
     careful: Careful,
     stopping: Option<Stopping>,
+    /// An event cannot be published: the line stands until the process ends.
+    rejected: bool,
     oddities: Oddities,
     actions: VecDeque<Action>,
 }
@@ -167,6 +160,7 @@ impl Pipeline {
             producer: Producer::default(),
             careful: Careful::default(),
             stopping: None,
+            rejected: false,
             oddities: Oddities::default(),
             actions: VecDeque::new(),
         }
@@ -285,7 +279,7 @@ impl Pipeline {
     fn data(&mut self, body: &[u8], now: Instant, sink: &mut impl Sink) -> Result<Flow> {
         let stays = match &self.stopping {
             Some(stopping) => !(stopping.reading && self.outbox.in_transaction()),
-            None => false,
+            None => self.rejected,
         };
         if stays {
             return Ok(Flow::Held);
@@ -318,7 +312,7 @@ impl Pipeline {
                 self.leave_session(Why::Text(column));
                 Ok(Flow::Held)
             }
-            Step::Rejected(rejected) => Err(rejected.into()),
+            Step::Rejected(rejected) => Ok(self.reject(rejected)),
             Step::Row(row) => {
                 let known = self.ledger.known(row.position);
                 let flow = match known {
@@ -333,7 +327,10 @@ impl Pipeline {
                             producer: &mut self.producer,
                             limits: &self.settings.limits,
                         };
-                        desk.offer(&row, now, sink)?
+                        match desk.offer(&row, now, sink) {
+                            Ok(flow) => flow,
+                            Err(rejected) => return Ok(self.reject(rejected)),
+                        }
                     }
                 };
                 if flow == Flow::Taken {
@@ -356,6 +353,13 @@ impl Pipeline {
                 .hint("outboxd init creates it; rows committed while it was missing are not in the stream"));
         }
         Ok(Flow::Taken)
+    }
+
+    /// The event stays where it is, and nothing behind it is read.
+    fn reject(&mut self, rejected: Rejected) -> Flow {
+        self.rejected = true;
+        self.actions.push_back(Action::Reject(rejected));
+        Flow::Held
     }
 
     fn stop_by(&mut self, now: Instant, reading: bool) {
@@ -389,11 +393,10 @@ struct Desk<'p> {
 }
 
 impl Desk<'_> {
-    fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> Result<Flow> {
-        let record = self.router.route(row).map_err(Error::from)?;
+    fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> std::result::Result<Flow, Rejected> {
+        let record = self.router.route(row)?;
         let bytes = record.weight();
-        let rejected =
-            |reason, message| Error::from(Rejected { position: row.position, event: row.id(), reason, message });
+        let rejected = |reason, message| Rejected { position: row.position, event: row.id(), reason, message };
         if bytes > self.limits.event {
             let message = format!("it takes {bytes} bytes, more than limits.event = {}", self.limits.event);
             return Err(rejected("too_large", message));
@@ -595,15 +598,15 @@ mod tests {
     }
 
     #[test]
-    fn without_the_lease_what_is_queued_is_purged_and_what_is_in_flight_may_land_until_the_server_lets_go() {
+    fn without_the_lease_what_is_in_flight_may_land_until_the_server_lets_go() {
         let mut bench = Bench::ready();
         bench.begin(200);
         assert_eq!((bench.row(), bench.row()), (Flow::Taken, Flow::Taken));
         assert_eq!(bench.at(19.9).actions(), []);
-        assert_eq!(bench.at(20.0).actions(), [Action::Purge(Purge::Queued)]);
+        assert_eq!(bench.at(20.0).row(), Flow::Held);
         assert_eq!(bench.at(29.9).actions(), []);
         bench.ack();
-        assert_eq!(bench.at(30.0).actions(), [Action::Purge(Purge::Everything)]);
+        assert_eq!(bench.at(30.0).actions(), [Action::Purge]);
         bench.fail(Whose::World);
         assert_eq!(bench.actions(), [Action::NewProducer, Action::Reconnect(Why::LeaseLost)]);
         assert_eq!(bench.pipeline.ledger().lost(), 1);
@@ -727,7 +730,7 @@ mod tests {
         bench.ack();
         assert_eq!(bench.actions(), []);
         bench.fail(Whose::World);
-        assert_eq!(bench.actions(), [Action::Purge(Purge::Everything), Action::NewProducer]);
+        assert_eq!(bench.actions(), [Action::Purge, Action::NewProducer]);
         bench.pipeline.producer_ready(bench.now);
         assert_eq!(bench.at(0.19).actions(), []);
         assert_eq!(bench.at(0.2).actions(), [Action::Reconnect(Why::Replay)]);

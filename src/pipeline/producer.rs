@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Action, Pipeline, Purge, Why};
+use super::{Action, Pipeline, Why};
 use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::sink::{Failure, Whose};
@@ -109,7 +109,7 @@ impl Pipeline {
         match self.producer.state {
             State::Good | State::Renewing => {}
             State::Draining { cause, deadline } if nothing_left || over(deadline) => {
-                self.actions.push_back(Action::Purge(Purge::Everything));
+                self.actions.push_back(Action::Purge);
                 let deadline = now + self.settings.limits.settle;
                 self.producer.state = State::Purging { cause, deadline };
                 self.tick_producer(now);
@@ -130,7 +130,7 @@ impl Pipeline {
         self.careful.clear();
         self.producer.guilty.clear();
         if self.ledger.inflight() > 0 {
-            self.actions.push_back(Action::Purge(Purge::Everything));
+            self.actions.push_back(Action::Purge);
             self.replace_producer(Cause::Delivery);
         }
         self.ledger.restart(confirmed);

@@ -175,10 +175,8 @@ impl Pipeline {
             return;
         }
         if self.ledger.inflight() > 0 {
-            // What is in flight may land until the server lets go of the slot; a successor waits longer than that.
-            let cause = Cause::LeaseLost;
-            self.actions.push_back(Action::Purge(super::Purge::Queued));
-            self.producer.drain(cause, asked + self.settings.sender_timeout);
+            // What was offered may land until the server lets go of the slot; a successor waits longer than that.
+            self.producer.drain(Cause::LeaseLost, asked + self.settings.sender_timeout);
         } else {
             self.leave_session(Why::LeaseLost);
         }

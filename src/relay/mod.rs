@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Side, TopicMetrics};
-use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Purge, Settings, Why};
+use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Settings, Why};
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
 use crate::source::System;
 use crate::source::catalog::Catalog;
@@ -158,7 +158,9 @@ impl Relay {
         }
         self.last_report = now;
         let clock = SystemTime::now();
-        self.metrics.acked_at(clock);
+        if batch.iter().any(|report| report.outcome.is_ok()) {
+            self.metrics.acked_at(clock);
+        }
         for report in batch.drain(..) {
             match report.outcome {
                 Ok(()) => {
@@ -210,8 +212,7 @@ impl Relay {
         match action {
             Action::Status(ask) => self.send_status(ask, now),
             Action::Reconnect(why) => self.reconnect(why),
-            Action::Purge(Purge::Queued) => self.sink.purge_queued(),
-            Action::Purge(Purge::Everything) => self.sink.purge_everything(),
+            Action::Purge => self.sink.purge(),
             Action::NewProducer => self.renew_producer(now),
             Action::Reject(rejected) => {
                 self.metrics.rejected(rejected.reason);

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use outboxd::ledger::Ticket;
-use outboxd::pipeline::Purge;
 use outboxd::record::Record;
 use outboxd::sink::{Failure, Problem, Refused, Sink, Whose};
 
@@ -171,13 +170,11 @@ impl Broker {
         }
     }
 
-    pub fn purge(&mut self, purge: Purge) {
+    pub fn purge(&mut self) {
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             let mut gone: Vec<Pending> = Vec::new();
-            if purge == Purge::Everything {
-                gone.extend(lane.wire.drain(..).flatten());
-                self.late.extend(gone.iter().map(|pending| pending.event));
-            }
+            gone.extend(lane.wire.drain(..).flatten());
+            self.late.extend(gone.iter().map(|pending| pending.event));
             gone.extend(lane.queued.drain(..));
             let topic = format!("outbox.event.t{}", at as u64 / PARTITIONS);
             lane.reports.extend(gone.into_iter().map(|Pending { event, ticket }| {

@@ -89,13 +89,9 @@ impl Kafka {
         Arc::clone(&self.reports)
     }
 
-    /// Forgets records that were not sent yet; their tickets come back as failed.
-    pub fn purge_queued(&self) {
-        self.producer.purge(PurgeConfig::default().queue());
-    }
-
-    /// Forgets everything; records in flight may land all the same.
-    pub fn purge_everything(&self) {
+    /// Forgets everything; records in flight may land all the same. Forgetting only what is queued would be no gentler:
+    /// a gapless producer takes that for a fatal gap.
+    pub fn purge(&self) {
         self.producer.purge(PurgeConfig::default().queue().inflight());
     }
 

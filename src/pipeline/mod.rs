@@ -180,9 +180,8 @@ impl Pipeline {
             Frame::Notice { code, message } => self.notice(code, message),
             Frame::Data { start: _, wal_end, body } => {
                 let flow = self.data(body, now, sink)?;
-                if let (Flow::Taken, Some(session)) = (flow, &mut self.session) {
-                    session.received = session.received.max(wal_end);
-                    session.pings = 0;
+                if let Some(session) = &mut self.session {
+                    session.data(flow, wal_end);
                 }
                 Ok(flow)
             }
@@ -373,8 +372,9 @@ impl Pipeline {
 
     fn tick_stopping(&mut self, now: Instant) {
         let Some(stopping) = self.stopping.as_mut().filter(|stopping| !stopping.done) else { return };
-        let reads =
-            stopping.reading && self.session.is_some() && self.producer.is_good() && self.outbox.in_transaction();
+        // A row that waits with nothing in flight waits for something outside: there is no end to read on to.
+        let flows = self.session.as_ref().is_some_and(|session| !session.held) && self.producer.is_good();
+        let reads = stopping.reading && flows && self.outbox.in_transaction();
         let settled = !reads && self.ledger.inflight() == 0 && !self.producer.is_renewing();
         if settled || now >= stopping.deadline {
             stopping.done = true;
@@ -583,18 +583,30 @@ mod tests {
             bench.at(second);
             bench.pipeline.asked(bench.now);
         }
-        bench.at(19.9).keepalive(150, true);
-        assert_eq!(bench.at(20.0).row(), Flow::Held, "the server's own question proves nothing");
+        bench.at(19.9).keepalive(150, false);
+        assert_eq!(bench.at(22.9).row(), Flow::Taken, "the oldest question was answered, sent at 3 s");
         bench.keepalive(150, false);
-        assert_eq!(bench.at(22.9).row(), Flow::Taken);
-        assert_eq!(bench.at(23.0).row(), Flow::Held, "the oldest question was answered, sent at 3 s");
+        assert_eq!(bench.at(25.9).row(), Flow::Taken, "then the next, sent at 6 s");
         bench.keepalive(150, false);
-        assert_eq!(bench.at(25.9).row(), Flow::Taken);
-        bench.keepalive(150, false);
-        assert_eq!(bench.at(26.0).row(), Flow::Held, "an answer to nothing proves nothing");
+        bench.keepalive(150, true);
+        assert_eq!(bench.at(26.0).row(), Flow::Held, "neither an answer to nothing nor a question proves anything");
         bench.pipeline.proved(bench.now);
         assert_eq!(bench.row(), Flow::Taken);
         (0..3).for_each(|_| bench.ack());
+    }
+
+    #[test]
+    fn keepalives_behind_a_row_that_waited_are_no_answers() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        bench.at(19.0);
+        bench.pipeline.asked(bench.now);
+        assert_eq!(bench.at(20.0).row(), Flow::Held);
+        bench.keepalive(150, false);
+        assert_eq!(bench.row(), Flow::Held);
+        bench.pipeline.proved(bench.now);
+        assert_eq!(bench.row(), Flow::Taken);
+        bench.ack();
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Action, Ask, Cause, Pipeline, Why};
+use super::{Action, Ask, Cause, Flow, Pipeline, Why};
 use crate::lsn::Lsn;
 use crate::source::{Encoding, System};
 
@@ -47,7 +47,9 @@ pub(super) struct Session {
     pub(super) fence: Fence,
     pub(super) received: Lsn,
     /// Requests for an answer since the last data or progress.
-    pub(super) pings: u32,
+    pings: u32,
+    /// The next row waits.
+    pub(super) held: bool,
     /// An action to leave was given.
     pub(super) left: bool,
     /// Questions without an answer, oldest first.
@@ -77,6 +79,21 @@ impl Fence {
     }
 }
 
+impl Session {
+    pub(super) fn data(&mut self, flow: Flow, wal_end: Lsn) {
+        self.held = flow == Flow::Held;
+        match flow {
+            Flow::Taken => {
+                self.received = self.received.max(wal_end);
+                self.pings = 0;
+            }
+            // Keepalives pile up behind a row that waits, and would later pass for answers to questions that the server
+            // may never have heard: while rows wait, only SQL proves that the slot is ours.
+            Flow::Held => self.asked.clear(),
+        }
+    }
+}
+
 impl Pipeline {
     /// The slot streams to us. Rows wait until `claimed`.
     pub fn session_started(&mut self, start: SessionStart, now: Instant) {
@@ -95,6 +112,7 @@ impl Pipeline {
             fence: Fence::Unclaimed,
             received: start.confirmed,
             pings: 0,
+            held: false,
             left: false,
             asked: VecDeque::new(),
             ask_at: now,

@@ -76,13 +76,14 @@ pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Res
     let publication = catalog.publication(&postgres.publication).await?;
     check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
     let wal_end = catalog.server().await?.wal_lsn;
-    let confirmed = slot.confirmed.unwrap_or(Lsn::ZERO);
 
     let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.map_err(Closed::Unreached)?;
     let (system, backend_pid, host) = (session.system(), session.backend_pid(), format!("{:?}", session.host()));
     let asked_at = Instant::now();
     let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding };
     let stream = session.start(start).await?;
+    // Only now that the slot is ours, nobody else moves its position.
+    let confirmed = catalog.slot(&postgres.slot).await?.and_then(|slot| slot.confirmed).unwrap_or(Lsn::ZERO);
     let place = catalog.claim(&postgres.slot, system, leader).await?;
     let predecessor = identity::predecessor(place.as_ref(), leader);
     let start = SessionStart { system, wal_end, confirmed, encoding, asked_at };

@@ -74,8 +74,8 @@ pub struct Ledger {
     slots: VecDeque<Slot>,
     marks: VecDeque<Mark>,
     confirmed: Lsn,
-    /// Tickets before the confirmed mark.
-    confirmed_before: u64,
+    /// Transactions behind the confirmed mark, and how many tickets each has got.
+    unconfirmed: VecDeque<(Lsn, u64)>,
     /// The position of the newest ticket ever issued in this history.
     newest: Option<Position>,
     generation: u32,
@@ -112,7 +112,7 @@ impl Ledger {
             slots: VecDeque::new(),
             marks: VecDeque::new(),
             confirmed,
-            confirmed_before: 0,
+            unconfirmed: VecDeque::new(),
             newest: None,
             generation: 0,
             inflight: 0,
@@ -138,6 +138,10 @@ impl Ledger {
         let number = match self.known(entry.position) {
             Known::New => {
                 self.newest = Some(entry.position);
+                match self.unconfirmed.back_mut() {
+                    Some((commit, rows)) if *commit == entry.position.commit => *rows += 1,
+                    _ => self.unconfirmed.push_back((entry.position.commit, 1)),
+                }
                 self.slots.push_back(Slot { entry, state: State::InFlight });
                 self.next() - 1
             }
@@ -209,15 +213,13 @@ impl Ledger {
             }
         }
         self.advance();
-        if confirmed > self.confirmed {
-            self.confirmed = confirmed;
-        }
+        self.confirm(confirmed);
     }
 
     /// Another history: LSNs may be used again, so nothing known of the old one holds.
     pub fn restart(&mut self, confirmed: Lsn) {
         let (base, generation) = (self.next(), self.generation);
-        *self = Ledger { base, confirmed_before: base, generation, ..Ledger::new(confirmed) };
+        *self = Ledger { base, generation, ..Ledger::new(confirmed) };
     }
 
     /// The last mark with no unsettled ticket before it.
@@ -245,9 +247,9 @@ impl Ledger {
         self.lost
     }
 
-    /// Rows that a crash now would repeat or send: tickets behind the confirmed mark.
+    /// Rows that got a ticket and that the server would send again after a crash.
     pub fn unconfirmed(&self) -> u64 {
-        self.next() - self.confirmed_before
+        self.unconfirmed.iter().map(|(_, rows)| rows).sum()
     }
 
     /// The oldest row that is not settled.
@@ -298,8 +300,14 @@ impl Ledger {
         }
         while self.marks.front().is_some_and(|mark| mark.before <= self.base) {
             let mark = self.marks.pop_front().expect("there is a front");
-            self.confirmed = self.confirmed.max(mark.lsn);
-            self.confirmed_before = mark.before;
+            self.confirm(mark.lsn);
+        }
+    }
+
+    fn confirm(&mut self, lsn: Lsn) {
+        self.confirmed = self.confirmed.max(lsn);
+        while self.unconfirmed.front().is_some_and(|(commit, _)| *commit < self.confirmed) {
+            self.unconfirmed.pop_front();
         }
     }
 }
@@ -349,6 +357,20 @@ mod tests {
         assert_eq!(ledger.confirmed(), Lsn(60));
         ledger.mark(Lsn(70));
         assert_eq!(ledger.confirmed(), Lsn(70));
+    }
+
+    #[test]
+    fn a_mark_that_a_replay_passes_leaves_later_rows_unconfirmed() {
+        let mut ledger = Ledger::new(Lsn(5));
+        for row in 1..=2 {
+            let ticket = ledger.issue(entry(20, row));
+            ledger.settle(ticket);
+        }
+        ledger.resume(Lsn(5));
+        ledger.mark(Lsn(15));
+        assert_eq!((ledger.confirmed(), ledger.unconfirmed()), (Lsn(15), 2));
+        ledger.mark(Lsn(25));
+        assert_eq!((ledger.confirmed(), ledger.unconfirmed()), (Lsn(25), 0));
     }
 
     #[test]

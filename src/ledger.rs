@@ -74,14 +74,15 @@ pub struct Ledger {
     slots: VecDeque<Slot>,
     marks: VecDeque<Mark>,
     confirmed: Lsn,
-    /// Transactions behind the confirmed mark, and how many tickets each has got.
-    unconfirmed: VecDeque<(Lsn, u64)>,
+    /// Transactions that the server may not have been told of, and how many tickets each has got.
+    untold: VecDeque<(Lsn, u64)>,
     /// The position of the newest ticket ever issued in this history.
     newest: Option<Position>,
     generation: u32,
     inflight: u64,
     inflight_bytes: u64,
     lost: u64,
+    settled: u64,
 }
 
 #[derive(Debug)]
@@ -112,12 +113,13 @@ impl Ledger {
             slots: VecDeque::new(),
             marks: VecDeque::new(),
             confirmed,
-            unconfirmed: VecDeque::new(),
+            untold: VecDeque::new(),
             newest: None,
             generation: 0,
             inflight: 0,
             inflight_bytes: 0,
             lost: 0,
+            settled: 0,
         }
     }
 
@@ -138,9 +140,9 @@ impl Ledger {
         let number = match self.known(entry.position) {
             Known::New => {
                 self.newest = Some(entry.position);
-                match self.unconfirmed.back_mut() {
+                match self.untold.back_mut() {
                     Some((commit, rows)) if *commit == entry.position.commit => *rows += 1,
-                    _ => self.unconfirmed.push_back((entry.position.commit, 1)),
+                    _ => self.untold.push_back((entry.position.commit, 1)),
                 }
                 self.slots.push_back(Slot { entry, state: State::InFlight });
                 self.next() - 1
@@ -167,6 +169,7 @@ impl Ledger {
     pub fn settle(&mut self, ticket: Ticket) -> Option<Entry> {
         let slot = self.leave_flight(ticket, State::Settled)?;
         let entry = slot.entry;
+        self.settled += 1;
         self.advance();
         Some(entry)
     }
@@ -213,7 +216,7 @@ impl Ledger {
             }
         }
         self.advance();
-        self.confirm(confirmed);
+        self.confirmed = self.confirmed.max(confirmed);
     }
 
     /// Another history: LSNs may be used again, so nothing known of the old one holds.
@@ -247,9 +250,21 @@ impl Ledger {
         self.lost
     }
 
-    /// Rows that got a ticket and that the server would send again after a crash.
-    pub fn unconfirmed(&self) -> u64 {
-        self.unconfirmed.iter().map(|(_, rows)| rows).sum()
+    /// The server knows of everything before `lsn`.
+    pub fn told(&mut self, lsn: Lsn) {
+        while self.untold.front().is_some_and(|(commit, _)| *commit < lsn) {
+            self.untold.pop_front();
+        }
+    }
+
+    /// Rows that got a ticket and that a server which was told `lsn` would send again.
+    pub fn repeats(&self, lsn: Lsn) -> u64 {
+        self.untold.iter().filter(|(commit, _)| *commit >= lsn).map(|(_, rows)| rows).sum()
+    }
+
+    /// Tickets settled in this history.
+    pub fn settled(&self) -> u64 {
+        self.settled
     }
 
     /// The oldest row that is not settled.
@@ -300,14 +315,7 @@ impl Ledger {
         }
         while self.marks.front().is_some_and(|mark| mark.before <= self.base) {
             let mark = self.marks.pop_front().expect("there is a front");
-            self.confirm(mark.lsn);
-        }
-    }
-
-    fn confirm(&mut self, lsn: Lsn) {
-        self.confirmed = self.confirmed.max(lsn);
-        while self.unconfirmed.front().is_some_and(|(commit, _)| *commit < self.confirmed) {
-            self.unconfirmed.pop_front();
+            self.confirmed = self.confirmed.max(mark.lsn);
         }
     }
 }
@@ -360,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_a_replay_passes_leaves_later_rows_unconfirmed() {
+    fn rows_repeat_by_what_the_server_was_told() {
         let mut ledger = Ledger::new(Lsn(5));
         for row in 1..=2 {
             let ticket = ledger.issue(entry(20, row));
@@ -368,9 +376,11 @@ mod tests {
         }
         ledger.resume(Lsn(5));
         ledger.mark(Lsn(15));
-        assert_eq!((ledger.confirmed(), ledger.unconfirmed()), (Lsn(15), 2));
+        assert_eq!((ledger.confirmed(), ledger.repeats(Lsn(15))), (Lsn(15), 2));
         ledger.mark(Lsn(25));
-        assert_eq!((ledger.confirmed(), ledger.unconfirmed()), (Lsn(25), 0));
+        assert_eq!((ledger.confirmed(), ledger.repeats(Lsn(25)), ledger.repeats(Lsn(5))), (Lsn(25), 0, 2));
+        ledger.told(Lsn(25));
+        assert_eq!(ledger.repeats(Lsn(5)), 0);
     }
 
     #[test]

@@ -14,11 +14,15 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = if matches!(cli.command, Command::Demo(_)) { log::Filter::quiet() } else { log::Filter::default() };
     log::init(cli.log.clone().unwrap_or(filter), cli.log_format);
-    dispatch(cli).unwrap_or_else(Failure::report)
+    // One thread carries everything: the walsender is fastest when its reader seldom wakes up.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a process can have an event queue");
+    let outcome = runtime.block_on(dispatch(cli));
+    // A question to brokers that do not answer must not hold up the end.
+    runtime.shutdown_background();
+    outcome.unwrap_or_else(Failure::report)
 }
 
-// One thread carries everything: the walsender is fastest when its reader seldom wakes up.
-#[tokio::main(flavor = "current_thread")]
 async fn dispatch(cli: Cli) -> Outcome {
     let config = || Config::load(cli.config.as_deref(), config::environment());
     match cli.command {

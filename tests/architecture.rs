@@ -39,7 +39,7 @@ const ROOMS: &[(&str, &str)] = &[
     (
         "relay",
         "admin config error ledger lsn metrics pipeline record route sink source source::catalog \
-         source::outbox source::wire status",
+         source::dial source::outbox source::wire status",
     ),
     ("init", "config error lsn source source::catalog"),
     ("check", "config error lsn route sink source source::catalog source::dial source::outbox source::wire status"),

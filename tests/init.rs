@@ -318,7 +318,7 @@ async fn the_relays_role_can_do_its_work_and_nothing_else() {
     assert_eq!(relay.setting("row_security").await.unwrap().as_deref(), Some("off"));
     assert_eq!(relay.setting("statement_timeout").await.unwrap().as_deref(), Some("10s"));
     assert!(relay.slot(&db.name).await.unwrap().is_some());
-    assert_eq!(relay.claim(&db.name, system, "one").await.unwrap(), None);
+    assert_eq!(relay.claim(&db.name, system, "one", Duration::from_secs(30)).await.unwrap(), None);
 
     let client = db.client(&role).await;
     assert_eq!(client.query("SELECT * FROM public.outbox", &[]).await.unwrap().len(), 1);
@@ -655,16 +655,16 @@ async fn the_place_belongs_to_the_last_who_claimed_it() {
     db.init(&db.config()).await.unwrap();
     let catalog = db.catalog().await;
     let (old, new) = (System { id: u64::MAX - 1, timeline: 1 }, System { id: u64::MAX - 1, timeline: 2 });
-    assert_eq!(catalog.claim("s", old, "one").await.unwrap(), None);
+    assert_eq!(catalog.claim("s", old, "one", Duration::from_secs(30)).await.unwrap(), None);
     assert_eq!(catalog.save("s", "one", old, Lsn(7)).await.unwrap(), Claim::Ours);
-    let seen = catalog.claim("s", new, "two").await.unwrap().unwrap();
+    let seen = catalog.claim("s", new, "two", Duration::from_secs(30)).await.unwrap().unwrap();
     assert_eq!((seen.system, seen.confirmed, seen.leader.as_str(), seen.left_cleanly), (old, Lsn(7), "one", false));
     assert_eq!(catalog.save("s", "one", old, Lsn(8)).await.unwrap(), Claim::Lost);
     assert_eq!(catalog.leave("s", "one", old, Lsn(8)).await.unwrap(), Claim::Lost);
     let now = catalog.position("s").await.unwrap().unwrap();
     assert_eq!((now.system, now.confirmed, now.leader.as_str(), now.left_cleanly), (old, Lsn(7), "two", false));
     assert_eq!(catalog.leave("s", "two", new, Lsn(u64::MAX)).await.unwrap(), Claim::Ours);
-    let left = catalog.claim("s", new, "three").await.unwrap().unwrap();
+    let left = catalog.claim("s", new, "three", Duration::from_secs(30)).await.unwrap().unwrap();
     assert_eq!((left.system, left.confirmed, left.left_cleanly), (new, Lsn(u64::MAX), true));
     assert!(left.updated_at > now.updated_at);
     assert!(!catalog.position("s").await.unwrap().unwrap().left_cleanly);

@@ -32,7 +32,13 @@ pub(super) fn connection() -> Connection {
 /// A database where everything is as it should be.
 pub(super) fn survey() -> Survey {
     Survey {
-        server: Server { version: 180_006, system: Some(SYSTEM), in_recovery: false, wal_lsn: Lsn(0x2000) },
+        server: Server {
+            version: 180_006,
+            system: Some(SYSTEM),
+            in_recovery: false,
+            wal_lsn: Lsn(0x2000),
+            clock: SystemTime::UNIX_EPOCH,
+        },
         setup: setup(&[
             ("wal_level", "logical", None),
             ("max_replication_slots", "10", None),
@@ -148,6 +154,7 @@ pub(super) fn place(confirmed: u64) -> Place {
         confirmed: Lsn(confirmed),
         leader: "a".into(),
         left_cleanly: true,
+        sender_timeout: Duration::from_secs(30),
         updated_at: SystemTime::UNIX_EPOCH,
     }
 }

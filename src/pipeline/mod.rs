@@ -20,7 +20,7 @@ use crate::ledger::{Entry, Known, Ledger, Ticket};
 use crate::lsn::Lsn;
 use crate::record::Rejected;
 use crate::route::Router;
-use crate::sink::{Failure, Refused, Sink};
+use crate::sink::{Failure, Purge, Refused, Sink};
 use crate::source::outbox::{Layout, Odd, Outbox, Row, Step};
 use crate::source::pgoutput;
 use crate::source::wire::Frame;
@@ -28,7 +28,10 @@ use crate::source::{Encoding, System};
 use careful::Careful;
 use producer::{Cause, Producer};
 use session::Session;
-pub use session::{Predecessor, SessionStart};
+pub use session::{Clock, Predecessor, SessionStart};
+
+/// How long a stop waits for a row that cannot be offered, while nothing is in flight.
+const HOPELESS: Duration = Duration::from_secs(2);
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +49,8 @@ pub enum Action {
     Status(Ask),
     /// Leave the session politely and open another one.
     Reconnect(Why),
-    /// Make the producer forget its records; the outcome of those in flight is unknown.
-    Purge,
+    /// Make the producer forget records.
+    Purge(Purge),
     /// Replace the producer; then call `producer_ready`.
     NewProducer,
     /// This event cannot be published: settle what is in flight, then stop with a definite error.
@@ -62,7 +65,7 @@ pub enum Action {
 /// Whether a status update asks for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// The server's answer renews the lease: call `asked` with the time of sending.
+    /// The server's answer, a keepalive, renews the lease.
     Reply,
     /// No answer wanted.
     Nothing,
@@ -79,6 +82,8 @@ pub enum Why {
     Release,
     /// Nobody proved for too long that the slot is still ours.
     LeaseLost,
+    /// The slot is not ours any more.
+    Overtaken,
 }
 
 /// The bounds and times that the pipeline needs.
@@ -120,6 +125,8 @@ pub struct Pipeline {
     router: Router,
     ledger: Ledger,
     history: Option<System>,
+    /// The slot's position when the last session started: what the server knows for certain.
+    told: Lsn,
     session: Option<Session>,
     encoding: Encoding,
     /// When the last answered question was asked.
@@ -154,6 +161,7 @@ impl Pipeline {
             router,
             ledger: Ledger::new(Lsn::ZERO),
             history: None,
+            told: Lsn::ZERO,
             session: None,
             encoding: Encoding::Binary,
             lease: None,
@@ -173,15 +181,15 @@ impl Pipeline {
             return Ok(Flow::Held);
         }
         match frame {
-            Frame::Keepalive { wal_end, reply_requested } => {
-                self.keepalive(wal_end, reply_requested, now);
+            Frame::Keepalive { wal_end, sent_at, reply_requested } => {
+                self.keepalive(wal_end, sent_at, reply_requested, now);
                 Ok(Flow::Taken)
             }
             Frame::Notice { code, message } => self.notice(code, message),
             Frame::Data { start: _, wal_end, body } => {
                 let flow = self.data(body, now, sink)?;
                 if let Some(session) = &mut self.session {
-                    session.data(flow, wal_end);
+                    session.data(flow, wal_end, now);
                 }
                 Ok(flow)
             }
@@ -348,8 +356,10 @@ impl Pipeline {
     fn notice(&mut self, code: &str, message: &str) -> Result<Flow> {
         // From PostgreSQL 18 on, pgoutput goes on without a missing publication, and then sends nothing at all.
         if code == "55000" && message.contains(&self.publication) {
-            return Err(Error::definite(format!("publication \"{}\" is missing: {message}", self.publication))
-                .hint("outboxd init creates it; rows committed while it was missing are not in the stream"));
+            return Err(Error::definite(format!("publication \"{}\" is missing: {message}", self.publication)).hint(
+                "outboxd init creates it. If it exists: it was created after the slot's position, and rows \
+                     committed before that are not in the stream; only a new slot goes on from here",
+            ));
         }
         Ok(Flow::Taken)
     }
@@ -372,13 +382,18 @@ impl Pipeline {
 
     fn tick_stopping(&mut self, now: Instant) {
         let Some(stopping) = self.stopping.as_mut().filter(|stopping| !stopping.done) else { return };
-        // A row that waits with nothing in flight waits for something outside: there is no end to read on to.
-        let flows = self.session.as_ref().is_some_and(|session| !session.held) && self.producer.is_good();
-        let reads = stopping.reading && flows && self.outbox.in_transaction();
-        let settled = !reads && self.ledger.inflight() == 0 && !self.producer.is_renewing();
-        if settled || now >= stopping.deadline {
+        let reads = match &self.session {
+            // A row that waits this long waits for something outside: there is no end to read on to.
+            Some(session) => stopping.reading && session.held_since.is_none_or(|since| now < since + HOPELESS),
+            None => false,
+        };
+        // What was settled after a session broke is told in another one.
+        let untold = self.session.is_none() && self.ledger.confirmed() > self.told;
+        let settled = self.ledger.inflight() == 0 && !self.producer.is_renewing() && !untold;
+        if (settled && !(reads && self.outbox.in_transaction())) || now >= stopping.deadline {
             stopping.done = true;
-            self.actions.push_back(Action::Stop { repeats: self.ledger.unconfirmed() });
+            let told = if self.session.is_some() { self.ledger.confirmed() } else { self.told };
+            self.actions.push_back(Action::Stop { repeats: self.ledger.repeats(told) });
         }
     }
 }
@@ -433,6 +448,7 @@ mod tests {
     use super::*;
     use crate::config::{Columns, OutboxSource};
     use crate::sink::Whose;
+    use crate::source::outbox::Foreign;
 
     /// Takes everything, or refuses everything in one way; keeps the tickets.
     #[derive(Default)]
@@ -506,8 +522,15 @@ mod tests {
         fn session(&mut self, confirmed: u64) {
             let system = System { id: 1, timeline: 1 };
             let (wal_end, confirmed, encoding) = (Lsn(9999), Lsn(confirmed), self.pipeline.encoding());
-            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at: self.now };
+            let clock = Clock { at: self.now, shown: self.server_clock() };
+            let foreign = Foreign::Expected;
+            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at: self.now, clock, foreign };
             self.pipeline.session_started(start, self.now);
+        }
+
+        /// The server's clock is not ours.
+        fn server_clock(&self) -> i64 {
+            (self.now - self.start).as_micros() as i64 - 86_400_000_000
         }
 
         fn at(&mut self, seconds: f64) -> &mut Bench {
@@ -535,7 +558,12 @@ mod tests {
         }
 
         fn keepalive(&mut self, wal_end: u64, reply_requested: bool) {
-            let frame = Frame::Keepalive { wal_end: Lsn(wal_end), reply_requested };
+            self.keepalive_sent(wal_end, self.now, reply_requested);
+        }
+
+        fn keepalive_sent(&mut self, wal_end: u64, sent: Instant, reply_requested: bool) {
+            let sent_at = self.server_clock() - (self.now - sent).as_micros() as i64;
+            let frame = Frame::Keepalive { wal_end: Lsn(wal_end), sent_at, reply_requested };
             assert_eq!(self.pipeline.frame(frame, self.now, &mut self.shelf).unwrap(), Flow::Taken);
         }
 
@@ -564,7 +592,7 @@ mod tests {
         let mut bench = Bench::idle();
         bench.session(100);
         assert_eq!((bench.begin(200), bench.row()), (Flow::Taken, Flow::Held));
-        bench.pipeline.claimed(Predecessor::MayLive, bench.now);
+        bench.pipeline.claimed(Predecessor::MayLive(Duration::from_secs(30)), bench.now);
         for second in 1..=10 {
             bench.at(f64::from(second) * 2.9);
             bench.pipeline.proved(bench.now);
@@ -576,37 +604,58 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_renews_the_lease_from_when_its_question_was_sent() {
+    fn a_keepalive_renews_the_lease_from_when_the_server_sent_it() {
         let mut bench = Bench::ready();
         assert_eq!(bench.begin(200), Flow::Taken);
-        for second in [3.0, 6.0] {
-            bench.at(second);
-            bench.pipeline.asked(bench.now);
-        }
-        bench.at(19.9).keepalive(150, false);
-        assert_eq!(bench.at(22.9).row(), Flow::Taken, "the oldest question was answered, sent at 3 s");
-        bench.keepalive(150, false);
-        assert_eq!(bench.at(25.9).row(), Flow::Taken, "then the next, sent at 6 s");
-        bench.keepalive(150, false);
-        bench.keepalive(150, true);
-        assert_eq!(bench.at(26.0).row(), Flow::Held, "neither an answer to nothing nor a question proves anything");
+        let sent = bench.at(3.0).now;
+        bench.at(19.9).keepalive_sent(150, sent, false);
+        assert_eq!(bench.at(22.9).row(), Flow::Taken, "it was sent at 3 s, and read late");
+        assert_eq!(bench.at(23.0).row(), Flow::Held, "two thirds of 30 s after it was sent");
+        bench.keepalive_sent(150, sent, false);
+        assert_eq!(bench.row(), Flow::Held, "an old one proves nothing new");
         bench.pipeline.proved(bench.now);
         assert_eq!(bench.row(), Flow::Taken);
-        (0..3).for_each(|_| bench.ack());
+        (0..2).for_each(|_| bench.ack());
     }
 
     #[test]
-    fn keepalives_behind_a_row_that_waited_are_no_answers() {
+    fn a_stop_without_a_session_waits_for_one_to_tell_what_was_settled_meanwhile() {
         let mut bench = Bench::ready();
         bench.begin(200);
-        bench.at(19.0);
-        bench.pipeline.asked(bench.now);
-        assert_eq!(bench.at(20.0).row(), Flow::Held);
-        bench.keepalive(150, false);
-        assert_eq!(bench.row(), Flow::Held);
-        bench.pipeline.proved(bench.now);
-        assert_eq!(bench.row(), Flow::Taken);
+        assert_eq!((bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken));
+        bench.pipeline.session_lost();
         bench.ack();
+        bench.pipeline.stop(bench.now);
+        assert_eq!(bench.at(1.0).actions(), [], "the server would send the row again");
+        bench.session(100);
+        assert_eq!(bench.actions().last(), Some(&Action::Stop { repeats: 0 }));
+    }
+
+    #[test]
+    fn a_stop_that_finds_no_session_in_time_says_what_will_repeat() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        assert_eq!((bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken));
+        bench.pipeline.session_lost();
+        bench.ack();
+        bench.pipeline.stop(bench.now);
+        let deadline = bench.pipeline.settings.limits.shutdown.as_secs_f64();
+        assert_eq!(bench.at(deadline).actions(), [Action::Stop { repeats: 1 }]);
+    }
+
+    #[test]
+    fn a_drain_for_the_lease_is_called_off_when_the_slot_proves_to_be_ours() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        assert_eq!(bench.row(), Flow::Taken);
+        assert_eq!(bench.at(20.0).actions(), []);
+        assert!(bench.pipeline.is_recovering());
+        bench.at(22.0).keepalive(150, false);
+        bench.pipeline.tick(bench.now);
+        assert!(!bench.pipeline.is_recovering());
+        assert_eq!(bench.row(), Flow::Taken);
+        (0..2).for_each(|_| bench.ack());
+        assert_eq!(bench.pipeline.ledger().lost(), 0);
     }
 
     #[test]
@@ -618,7 +667,7 @@ mod tests {
         assert_eq!(bench.at(20.0).row(), Flow::Held);
         assert_eq!(bench.at(29.9).actions(), []);
         bench.ack();
-        assert_eq!(bench.at(30.0).actions(), [Action::Purge]);
+        assert_eq!(bench.at(30.0).actions(), [Action::Purge(Purge::Everything)]);
         bench.fail(Whose::World);
         assert_eq!(bench.actions(), [Action::NewProducer, Action::Reconnect(Why::LeaseLost)]);
         assert_eq!(bench.pipeline.ledger().lost(), 1);
@@ -739,10 +788,11 @@ mod tests {
         assert_eq!(bench.row(), Flow::Held);
         bench.shelf.refuse = None;
         assert_eq!((bench.row(), bench.pipeline.is_recovering()), (Flow::Held, true));
+        assert_eq!(bench.actions(), [Action::Purge(Purge::Queued)]);
         bench.ack();
         assert_eq!(bench.actions(), []);
         bench.fail(Whose::World);
-        assert_eq!(bench.actions(), [Action::Purge, Action::NewProducer]);
+        assert_eq!(bench.actions(), [Action::Purge(Purge::Everything), Action::NewProducer]);
         bench.pipeline.producer_ready(bench.now);
         assert_eq!(bench.at(0.19).actions(), []);
         assert_eq!(bench.at(0.2).actions(), [Action::Reconnect(Why::Replay)]);

@@ -1,7 +1,7 @@
 //! The producer's side of the pipeline: what a failed delivery leads to.
 //!
-//! Stop offering → let the answers in flight land → purge the rest, wait until nothing is in flight → a new producer →
-//! the server sends the rows that were lost again. The producer is always replaced: after a failure its sequence may
+//! Stop offering → forget what is only queued, let the answers in flight land → purge the rest, wait until nothing is in
+//! flight → a new producer → the server sends the rows that were lost again. The producer is always replaced: after a failure its sequence may
 //! have a gap, and order is worth more than half a second.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Action, Pipeline, Why};
 use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
-use crate::sink::{Failure, Whose};
+use crate::sink::{Failure, Purge, Whose};
 
 /// The first pause after a failure that is not the event's.
 const FIRST_REST: Duration = Duration::from_millis(200);
@@ -23,6 +23,8 @@ pub(super) struct Producer {
     guilty: Vec<Position>,
     /// Rounds since something succeeded.
     rounds: u32,
+    /// What was only queued in this round is forgotten.
+    queue_purged: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -84,11 +86,17 @@ impl Producer {
     }
 
     pub(super) fn drain(&mut self, cause: Cause, deadline: Instant) {
-        if self.is_good() {
-            // What an earlier round failed for says nothing about this one.
-            self.trouble = None;
-            self.guilty.clear();
-            self.state = State::Draining { cause, deadline };
+        match self.state {
+            State::Good => {
+                // What an earlier round failed for says nothing about this one.
+                self.trouble = None;
+                self.guilty.clear();
+                self.queue_purged = false;
+                self.state = State::Draining { cause, deadline };
+            }
+            // A drain for the lease can be called off, one for a failed delivery cannot.
+            State::Draining { cause: Cause::LeaseLost, deadline } => self.state = State::Draining { cause, deadline },
+            State::Draining { .. } | State::Purging { .. } | State::Renewing | State::Resting { .. } => {}
         }
     }
 
@@ -106,10 +114,22 @@ impl Pipeline {
         // Nothing may land after the server may have let go of the slot, whatever the drain is for.
         let lease_end = self.lease.map(|asked| asked + self.settings.sender_timeout);
         let over = |deadline: Instant| now >= lease_end.map_or(deadline, |end| deadline.min(end));
+        let leased = self.lease.is_some_and(|proof| now < proof + self.settings.lease());
         match self.producer.state {
-            State::Good | State::Renewing => {}
+            State::Good => {
+                if nothing_left && self.ledger.lost() == 0 {
+                    self.producer.trouble = None;
+                }
+            }
+            State::Renewing => {}
+            State::Draining { cause: Cause::LeaseLost, .. } if leased => self.producer.state = State::Good,
+            State::Draining { cause: Cause::Delivery, .. } if !self.producer.queue_purged => {
+                // The producer is broken: what is queued would get no answer, and keep the others waiting.
+                self.producer.queue_purged = true;
+                self.actions.push_back(Action::Purge(Purge::Queued));
+            }
             State::Draining { cause, deadline } if nothing_left || over(deadline) => {
-                self.actions.push_back(Action::Purge);
+                self.actions.push_back(Action::Purge(Purge::Everything));
                 let deadline = now + self.settings.limits.settle;
                 self.producer.state = State::Purging { cause, deadline };
                 self.tick_producer(now);
@@ -130,7 +150,7 @@ impl Pipeline {
         self.careful.clear();
         self.producer.guilty.clear();
         if self.ledger.inflight() > 0 {
-            self.actions.push_back(Action::Purge);
+            self.actions.push_back(Action::Purge(Purge::Everything));
             self.replace_producer(Cause::Delivery);
         }
         self.ledger.restart(confirmed);

@@ -1,14 +1,16 @@
 //! The session's side of the pipeline: whose the slot is, for how long, and when to leave it.
 //!
-//! The slot is the lock: PostgreSQL lets one session stream from it, and lets go of it `sender_timeout` after it last
-//! heard us. So the relay asks every tenth of that time, and stops offering when two thirds of it have passed since it
-//! sent the last question that was answered. Whoever takes a slot that was not left cleanly waits out the whole time.
+//! The slot is the lock: PostgreSQL lets one session stream from it. Every keepalive proves that the walsender had the
+//! slot when it sent it, so the relay asks for one every tenth of `sender_timeout`, and stops offering when two thirds
+//! of that time have passed since the last one was *sent*. What was offered may land until the whole time has passed.
+//! Whoever takes a slot that was not left cleanly waits out the whole time, counted from a later moment: when the
+//! former walsender was gone. So the two never publish at once.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Action, Ask, Cause, Flow, Pipeline, Why};
 use crate::lsn::Lsn;
+use crate::source::outbox::Foreign;
 use crate::source::{Encoding, System};
 
 /// How often the confirmed position is reported while it moves.
@@ -31,6 +33,28 @@ pub struct SessionStart {
     pub encoding: Encoding,
     /// When the stream was asked for: the lease's first proof.
     pub asked_at: Instant,
+    /// What the server's clock showed.
+    pub clock: Clock,
+    /// Whether tables that are no outbox may be in the stream.
+    pub foreign: Foreign,
+}
+
+/// A moment of ours that lies before one of the server's: what the server dates later than `shown` happened later than
+/// `at`, by as much.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    /// When the server was asked for its time.
+    pub at: Instant,
+    /// What it answered, microseconds since 2000-01-01 UTC.
+    pub shown: i64,
+}
+
+impl Clock {
+    /// The earliest moment that the server's date can mean.
+    fn earliest(&self, server_date: i64) -> Option<Instant> {
+        let micros = u64::try_from(server_date.checked_sub(self.shown)?).ok()?;
+        self.at.checked_add(Duration::from_micros(micros))
+    }
 }
 
 /// How the slot's last holder left it.
@@ -38,8 +62,8 @@ pub struct SessionStart {
 pub enum Predecessor {
     /// Cleanly, or it is known to be dead, or it was ourselves: nobody else can be publishing.
     Gone,
-    /// Without a mark: it may be publishing until its own lease ends.
-    MayLive,
+    /// Without a mark: it may be publishing until this time, its own `sender_timeout`, has passed.
+    MayLive(Duration),
 }
 
 #[derive(Debug)]
@@ -48,12 +72,11 @@ pub(super) struct Session {
     pub(super) received: Lsn,
     /// Requests for an answer since the last data or progress.
     pings: u32,
-    /// The next row waits.
-    pub(super) held: bool,
+    /// Since when the next row waits.
+    pub(super) held_since: Option<Instant>,
     /// An action to leave was given.
     pub(super) left: bool,
-    /// Questions without an answer, oldest first.
-    asked: VecDeque<Instant>,
+    clock: Clock,
     ask_at: Instant,
     answer_wanted: bool,
     reported_at: Instant,
@@ -80,16 +103,16 @@ impl Fence {
 }
 
 impl Session {
-    pub(super) fn data(&mut self, flow: Flow, wal_end: Lsn) {
-        self.held = flow == Flow::Held;
+    pub(super) fn data(&mut self, flow: Flow, wal_end: Lsn, now: Instant) {
         match flow {
             Flow::Taken => {
+                self.held_since = None;
                 self.received = self.received.max(wal_end);
                 self.pings = 0;
             }
-            // Keepalives pile up behind a row that waits, and would later pass for answers to questions that the server
-            // may never have heard: while rows wait, only SQL proves that the slot is ours.
-            Flow::Held => self.asked.clear(),
+            Flow::Held => {
+                self.held_since.get_or_insert(now);
+            }
         }
     }
 }
@@ -106,15 +129,17 @@ impl Pipeline {
             self.begin_another_history(start.confirmed);
         }
         self.history = Some(start.system);
-        self.outbox.session_started(start.encoding);
+        self.outbox.session_started(start.encoding, start.foreign);
+        self.told = start.confirmed;
+        self.ledger.told(start.confirmed);
         self.renew_lease(start.asked_at);
         self.session = Some(Session {
             fence: Fence::Unclaimed,
             received: start.confirmed,
             pings: 0,
-            held: false,
+            held_since: None,
             left: false,
-            asked: VecDeque::new(),
+            clock: start.clock,
             ask_at: now,
             answer_wanted: false,
             reported_at: now,
@@ -127,7 +152,7 @@ impl Pipeline {
     pub fn claimed(&mut self, predecessor: Predecessor, now: Instant) {
         let fence = match predecessor {
             Predecessor::Gone => Fence::Open,
-            Predecessor::MayLive => Fence::Until(now + self.settings.sender_timeout),
+            Predecessor::MayLive(timeout) => Fence::Until(now + timeout.max(self.settings.sender_timeout)),
         };
         if let Some(session) = &mut self.session {
             session.fence = fence;
@@ -139,18 +164,16 @@ impl Pipeline {
         self.session = None;
     }
 
-    /// A status update with a question was sent at this time.
-    pub fn asked(&mut self, at: Instant) {
-        if let Some(session) = &mut self.session {
-            session.asked.push_back(at);
-        }
-    }
-
     /// SQL proved that at this time the walsender still had us.
     pub fn proved(&mut self, at: Instant) {
         if self.session.is_some() {
             self.renew_lease(at);
         }
+    }
+
+    /// The walsender is gone, or another process has put its name on the slot.
+    pub fn overtaken(&mut self) {
+        self.leave_session(Why::Overtaken);
     }
 
     /// The server is shutting down: let it go within the grace, even when the sink does not answer.
@@ -160,7 +183,7 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn keepalive(&mut self, wal_end: Lsn, reply_requested: bool, now: Instant) {
+    pub(super) fn keepalive(&mut self, wal_end: Lsn, sent_at: i64, reply_requested: bool, now: Instant) {
         // Inside a transaction the position is not a mark: rows before it may still come.
         if !self.outbox.in_transaction() {
             self.ledger.mark(wal_end);
@@ -168,15 +191,17 @@ impl Pipeline {
         let confirmed = self.ledger.confirmed();
         let session = self.session.as_mut().expect("frames come in a session");
         session.received = session.received.max(wal_end);
+        let proof = session.clock.earliest(sent_at);
         if reply_requested {
             session.answer_wanted = true;
             session.pings = if confirmed > session.reported { 0 } else { session.pings + 1 };
             if session.pings >= PINGS_OF_A_STOPPING_SERVER {
                 self.server_stopping(now);
             }
-        } else if let Some(asked) = session.asked.pop_front() {
-            // An answer comes after its question: the oldest open one is the safe guess.
-            self.renew_lease(asked);
+        }
+        // By the date of sending: it may have waited long in a buffer, and its walsender be gone since.
+        if let Some(sent) = proof {
+            self.renew_lease(sent.min(now));
         }
     }
 
@@ -203,15 +228,22 @@ impl Pipeline {
     pub(super) fn tick_session(&mut self, now: Instant) {
         let confirmed = self.ledger.confirmed();
         let question = self.settings.question();
+        let idle = self.ledger.inflight() == 0;
         let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
         if session.release_at.is_some_and(|at| now >= at) {
-            return self.leave_session(Why::Release);
+            if !idle || session.held_since.is_some() {
+                return self.leave_session(Why::Release);
+            }
+            // Nothing keeps the server: it ends the stream itself, or is not stopping after all.
+            session.release_at = None;
         }
         let news = confirmed > session.reported;
         let since = now.saturating_duration_since(session.reported_at);
         let ask = if now >= session.ask_at { Ask::Reply } else { Ask::Nothing };
         let answer = session.answer_wanted && (news || since >= ANSWER_EVERY);
         if ask == Ask::Reply || answer || (news && since >= REPORT_EVERY) {
+            // What the last update said has arrived by now, or this session is broken.
+            self.ledger.told(session.reported);
             session.reported = confirmed;
             session.reported_at = now;
             session.answer_wanted = false;

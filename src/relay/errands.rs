@@ -3,11 +3,14 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::link::Link;
-use super::probe::{self, Errand, Probe};
+use super::probe::{self, Errand, Probe, Seen};
 use super::session::Closed;
 use super::{Relay, TICK};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::lsn::Lsn;
 use crate::sink::kafka::{Finding, Scope};
+use crate::source::System;
+use crate::source::catalog::Claim;
 use crate::status::SlotFacts;
 
 /// How often the cluster is asked about topics that events wait for, and about all topics.
@@ -64,11 +67,16 @@ impl Relay {
         let now = Instant::now();
         match result {
             Ok(probe) => {
-                if let Some(proof) = probe.proof {
-                    self.pipeline.proved(proof);
-                }
-                if let Some(saved) = probe.saved {
-                    self.saved = (now, saved);
+                // An answer about an older session says nothing about this one.
+                if matches!(&self.link, Link::Up(live) if live.since < asked) {
+                    match probe.sender {
+                        Seen::At(moment) => self.pipeline.proved(moment),
+                        Seen::Gone => self.pipeline.overtaken(),
+                        Seen::Unasked => {}
+                    }
+                    if probe.saved == Some(Claim::Lost) {
+                        self.pipeline.overtaken();
+                    }
                 }
                 let facts = SlotFacts {
                     at: SystemTime::now(),
@@ -106,7 +114,9 @@ impl Relay {
         {
             self.question_out = true;
             self.due.topics_waiting = now + TOPICS_WAITING;
-            self.due.topics_all = now + TOPICS_ALL;
+            if scope == Scope::All {
+                self.due.topics_all = now + TOPICS_ALL;
+            }
             self.tasks.spawn_blocking(move || Done::Topics(question.ask()));
         }
         if !self.errand_out && now >= self.due.probe && self.streamed {
@@ -118,19 +128,33 @@ impl Relay {
 
     fn send_probe(&mut self, now: Instant) {
         self.errand_out = true;
-        // Often enough to renew the lease while frames wait unread.
-        self.due.probe = now + self.wanted.limits.probe.min(self.wanted.postgres.sender_timeout / 6);
-        let backend_pid = match &self.link {
-            Link::Up(live) => Some(live.backend_pid),
-            Link::Down { .. } | Link::Opening(_) | Link::Leaving(..) => None,
-        };
-        let (saved_at, saved) = self.saved;
-        let confirmed = self.pipeline.confirmed();
-        let due = self.board.status.published > 0 && confirmed > saved && now >= saved_at + SAVE_EVERY;
-        let save = self.system.filter(|_| due && backend_pid.is_some()).map(|system| (system, confirmed));
-        let wanted = self.wanted.clone();
-        self.tasks
-            .spawn(async move { Done::Probe(now, Box::new(probe::probe(wanted, Errand { backend_pid, save }).await)) });
+        // Often enough to renew the lease while keepalives wait unread behind rows.
+        let sender_timeout = self.wanted.postgres.sender_timeout;
+        self.due.probe = now + self.wanted.limits.probe.min(sender_timeout / 6);
+        let mut wanted = self.wanted.clone();
+        let mut errand = Errand { backend_pid: None, save: None };
+        if let Link::Up(live) = &self.link {
+            errand.backend_pid = Some(live.backend_pid);
+            // Only the host that streams can say whether it is shutting down.
+            wanted.postgres.connection.hosts = vec![live.host.clone()];
+            errand.save = self.position_to_save(now);
+        }
+        self.tasks.spawn(async move {
+            let within = (sender_timeout / 3).max(Duration::from_secs(1));
+            let late = || Err(Closed::Unreached(Error::transient("the database did not answer in time")));
+            let result = tokio::time::timeout(within, probe::probe(wanted, errand)).await;
+            Done::Probe(now, Box::new(result.unwrap_or_else(|_| late())))
+        });
+    }
+
+    /// The position, when events were settled since it was last written: a keepalive alone is no reason to write WAL.
+    fn position_to_save(&mut self, now: Instant) -> Option<(System, Lsn)> {
+        let (saved_at, published) = self.saved;
+        if self.board.status.published == published || now < saved_at + SAVE_EVERY {
+            return None;
+        }
+        self.saved = (now, self.board.status.published);
+        self.system.map(|system| (system, self.pipeline.confirmed()))
     }
 
     fn count_oddities(&mut self) {

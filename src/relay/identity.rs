@@ -23,7 +23,7 @@ pub(super) fn predecessor(place: Option<&Place>, own_name: &str) -> Predecessor 
         None => Predecessor::Gone,
         Some(place) if place.left_cleanly || place.leader == own_name => Predecessor::Gone,
         Some(place) if is_dead_here(&place.leader) => Predecessor::Gone,
-        Some(_) => Predecessor::MayLive,
+        Some(place) => Predecessor::MayLive(place.sender_timeout),
     }
 }
 
@@ -34,21 +34,35 @@ fn is_dead_here(leader: &str) -> bool {
     let here = read("/proc/sys/kernel/random/boot_id").as_deref() == Some(*boot)
         && !boot.is_empty()
         && pid_namespace().as_deref() == Some(*namespace);
-    match (here, pid.parse()) {
-        (true, Ok(pid)) => started_at(pid).as_deref() != Some(*started),
-        (true, Err(_)) | (false, _) => false,
+    let Some(pid) = pid.parse().ok().filter(|_| here) else { return false };
+    match started_at(pid) {
+        Some(other) => other != *started,
+        // /proc may hide the processes of other users: only the kernel's word counts.
+        None => is_gone(pid) || is_ended(pid),
     }
+}
+
+/// The kernel knows no such process.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+}
+
+/// It has ended and only waits to be reaped.
+fn is_ended(pid: u32) -> bool {
+    stat(pid).is_some_and(|fields| matches!(fields.first().map(String::as_str), Some("Z" | "X")))
 }
 
 /// The start time of a running process, in clock ticks since boot. A process that only waits to be reaped runs no more.
 fn started_at(pid: u32) -> Option<String> {
-    let stat = read(&format!("/proc/{pid}/stat"))?;
-    // The command's name stands in parentheses and may hold anything: count fields behind it (proc(5)).
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    match *fields.first()? {
-        "Z" | "X" => None,
-        _ => fields.get(19).map(|field| (*field).to_owned()),
-    }
+    let fields = stat(pid).filter(|_| !is_ended(pid))?;
+    fields.get(19).cloned()
+}
+
+/// The fields of `/proc/<pid>/stat` behind the command's name, which stands in parentheses and may hold anything.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = read(&format!("/proc/{pid}/stat"))?;
+    Some(text.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
 fn pid_namespace() -> Option<String> {
@@ -63,16 +77,25 @@ fn read(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::lsn::Lsn;
     use crate::source::System;
 
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
     fn place(leader: &str, left_cleanly: bool) -> Place {
         let system = System { id: 1, timeline: 1 };
         let updated_at = SystemTime::UNIX_EPOCH;
-        Place { system, confirmed: Lsn::ZERO, leader: leader.to_owned(), left_cleanly, updated_at }
+        Place {
+            system,
+            confirmed: Lsn::ZERO,
+            leader: leader.to_owned(),
+            sender_timeout: TIMEOUT,
+            left_cleanly,
+            updated_at,
+        }
     }
 
     fn name_of(pid: u32) -> String {
@@ -91,9 +114,9 @@ mod tests {
         assert_eq!(predecessor(None, &me), Predecessor::Gone);
         assert_eq!(predecessor(Some(&place(&me, false)), &me), Predecessor::Gone);
         assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", true)), &me), Predecessor::Gone);
-        assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", false)), &me), Predecessor::MayLive);
-        assert_eq!(predecessor(Some(&place("odd name", false)), &me), Predecessor::MayLive);
-        assert_eq!(predecessor(Some(&place(&other, false)), &me), Predecessor::MayLive);
+        assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", false)), &me), Predecessor::MayLive(TIMEOUT));
+        assert_eq!(predecessor(Some(&place("odd name", false)), &me), Predecessor::MayLive(TIMEOUT));
+        assert_eq!(predecessor(Some(&place(&other, false)), &me), Predecessor::MayLive(TIMEOUT));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(predecessor(Some(&place(&other, false)), &me), Predecessor::Gone);

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use super::session::{Closed, Opened};
+use crate::config::Host;
 use crate::error::Result;
 use crate::source::wire::{Reading, Stream, Turn};
 
@@ -18,7 +19,7 @@ type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(super) enum Link {
     Down { until: Instant },
     Opening(Pending<std::result::Result<Opened, Closed>>),
-    Up(Live),
+    Up(Box<Live>),
     Leaving(Pending<Result<()>>, Duration),
 }
 
@@ -26,6 +27,7 @@ pub(super) enum Link {
 pub(super) struct Live {
     pub(super) stream: Stream,
     pub(super) backend_pid: i32,
+    pub(super) host: Host,
     pub(super) since: Instant,
     /// The next frame is whole and waits: reading on would only grow the buffer.
     pub(super) held: bool,

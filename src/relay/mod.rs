@@ -25,9 +25,11 @@ use crate::error::{Error, Result};
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Side, TopicMetrics};
 use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Settings, Why};
+use crate::sink::Whose;
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
 use crate::source::System;
 use crate::source::catalog::Catalog;
+use crate::source::dial;
 use crate::source::outbox::unix_ms;
 use crate::source::wire::{Frame, Reply, StandbyStatus};
 use board::{Board, system_time};
@@ -80,7 +82,8 @@ struct Relay {
     due: Due,
     errand_out: bool,
     question_out: bool,
-    saved: (Instant, Lsn),
+    /// When the position was last written, and how many events were published then.
+    saved: (Instant, u64),
     odd: Oddities,
 }
 
@@ -114,7 +117,7 @@ impl Relay {
             due: Due::from(now),
             errand_out: false,
             question_out: false,
-            saved: (now, Lsn::ZERO),
+            saved: (now, 0),
             odd: Oddities::default(),
         })
     }
@@ -171,7 +174,12 @@ impl Relay {
                         self.board.status.published += 1;
                     }
                 }
-                Err(ref failure) => self.pipeline.failed(report.ticket(), failure.clone(), now),
+                Err(ref failure) => {
+                    if failure.whose == Whose::SetUp {
+                        self.sink.doubt(report.topic);
+                    }
+                    self.pipeline.failed(report.ticket(), failure.clone(), now);
+                }
             }
         }
     }
@@ -203,16 +211,19 @@ impl Relay {
         self.board.status.server = wal_end;
         match result {
             Ok(()) => {}
-            Err((error, Broken::Pipeline)) => self.fail(error),
+            Err((error, Broken::Pipeline)) => {
+                live.held = true;
+                self.fail(error);
+            }
             Err((error, Broken::Stream)) => self.lost(error),
         }
     }
 
     fn act(&mut self, action: Action, now: Instant) -> ControlFlow<()> {
         match action {
-            Action::Status(ask) => self.send_status(ask, now),
+            Action::Status(ask) => self.send_status(ask),
             Action::Reconnect(why) => self.reconnect(why),
-            Action::Purge => self.sink.purge(),
+            Action::Purge(purge) => self.sink.purge(purge),
             Action::NewProducer => self.renew_producer(now),
             Action::Reject(rejected) => {
                 self.metrics.rejected(rejected.reason);
@@ -228,7 +239,7 @@ impl Relay {
         ControlFlow::Continue(())
     }
 
-    fn send_status(&mut self, ask: Ask, now: Instant) {
+    fn send_status(&mut self, ask: Ask) {
         let (write, flush) = (self.pipeline.received(), self.pipeline.confirmed());
         let Link::Up(live) = &mut self.link else { return };
         let reply = match ask {
@@ -236,9 +247,6 @@ impl Relay {
             Ask::Nothing => Reply::NotWanted,
         };
         live.stream.status(StandbyStatus { write, flush, sent_at: SystemTime::now(), reply });
-        if ask == Ask::Reply {
-            self.pipeline.asked(now);
-        }
     }
 
     fn reconnect(&mut self, why: Why) {
@@ -246,10 +254,11 @@ impl Relay {
             Why::Text(column) => (format!("{column} is read as text"), Duration::ZERO),
             Why::Replay => ("rows whose delivery failed are sent again".to_owned(), Duration::ZERO),
             Why::Release => ("PostgreSQL is shutting down and waits for us".to_owned(), Duration::from_secs(1)),
+            Why::Overtaken => ("the slot is not ours any more".to_owned(), Duration::from_secs(1)),
             Why::LeaseLost => ("nobody proved that the slot is still ours".to_owned(), Duration::from_secs(1)),
         };
         tracing::warn!(reason, "leaving the replication session");
-        self.send_status(Ask::Nothing, Instant::now());
+        self.send_status(Ask::Nothing);
         self.pipeline.session_lost();
         self.metrics.reconnected(Side::Postgres);
         let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
@@ -308,7 +317,7 @@ impl Relay {
         let Opened { stream, start, predecessor, backend_pid, host } = opened;
         let now = Instant::now();
         tracing::info!(
-            host, slot = self.wanted.postgres.slot, confirmed = %start.confirmed, system = %start.system,
+            host = dial::address(&host), slot = self.wanted.postgres.slot, confirmed = %start.confirmed, system = %start.system,
             encoding = ?start.encoding, ?predecessor, "replication started"
         );
         self.system = Some(start.system);
@@ -318,7 +327,7 @@ impl Relay {
         self.pipeline.session_started(start, now);
         self.pipeline.claimed(predecessor, now);
         self.due.probe = now;
-        self.link = Link::Up(Live { stream, backend_pid, since: now, held: false, gather_until: None });
+        self.link = Link::Up(Box::new(Live { stream, backend_pid, host, since: now, held: false, gather_until: None }));
     }
 
     fn not_opened(&mut self, closed: Closed) {
@@ -396,22 +405,26 @@ impl Relay {
         self.topics[index].get_or_insert_with(|| self.metrics.topic(self.sink.topic_name(id)))
     }
 
-    /// The last status, the end of the stream, the mark that lets a successor start at once.
+    /// The mark that lets a successor start at once, then the last status and the end of the stream.
     async fn goodbye(mut self) -> Result<()> {
-        self.send_status(Ask::Nothing, Instant::now());
         let within = (self.wanted.limits.shutdown / 10).max(Duration::from_millis(200));
-        let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
-        if let Link::Up(live) = link
-            && let Err(error) = live.stream.leave(within).await
-        {
-            tracing::warn!(error = error.chain(), "the session did not end in good order");
-        }
+        // Before the slot is free: nothing is in flight and nothing will be offered any more.
         if let (Some(system), 0) = (self.system, self.pipeline.ledger().inflight()) {
             match tokio::time::timeout(within, self.leave_mark(system)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(error = error.chain(), "no clean-leave mark: a successor will wait"),
                 Err(_) => tracing::warn!("no clean-leave mark in time: a successor will wait"),
             }
+        }
+        self.send_status(Ask::Nothing);
+        let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
+        let left = match link {
+            Link::Up(live) => live.stream.leave(within).await,
+            Link::Leaving(leaving, _) => tokio::time::timeout(within, leaving).await.unwrap_or(Ok(())),
+            Link::Down { .. } | Link::Opening(_) => Ok(()),
+        };
+        if let Err(error) = left {
+            tracing::warn!(error = error.chain(), "the session did not end in good order");
         }
         tracing::info!(confirmed = %self.pipeline.confirmed(), published = self.board.status.published, "stopped");
         match self.failure {

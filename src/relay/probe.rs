@@ -16,10 +16,20 @@ use crate::source::catalog::{Catalog, Claim, Sender, Server, Slot};
 pub(super) struct Probe {
     pub(super) server: Server,
     pub(super) slot: Slot,
-    /// A moment at which the server was still listening to our walsender session.
-    pub(super) proof: Option<Instant>,
-    /// The position that was written.
-    pub(super) saved: Option<Lsn>,
+    /// Whether our walsender still runs.
+    pub(super) sender: Seen,
+    /// Whether the position was written.
+    pub(super) saved: Option<Claim>,
+}
+
+/// What was seen of our walsender.
+pub(super) enum Seen {
+    /// There is no session to ask for.
+    Unasked,
+    /// It runs, and was listening to us at this moment.
+    At(Instant),
+    /// It is gone.
+    Gone,
 }
 
 /// What to ask and to write.
@@ -33,33 +43,31 @@ pub(super) struct Errand {
 pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result<Probe, Closed> {
     let (postgres, limits) = (&wanted.postgres, &wanted.limits);
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
-    let proof = match errand.backend_pid {
-        Some(pid) => proof(&catalog, pid).await?,
-        None => None,
+    let sender = match errand.backend_pid {
+        Some(pid) => seen(&catalog, pid).await?,
+        None => Seen::Unasked,
     };
     let server = catalog.server().await?;
     let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
     let publication = catalog.publication(&postgres.publication).await?;
     check_publication(publication.as_ref(), &postgres.publication, &wanted.outboxes)?;
     let saved = match errand.save {
-        Some((system, confirmed)) => {
-            let claim = catalog.save(&postgres.slot, &wanted.leader, system, confirmed).await?;
-            (claim == Claim::Ours).then_some(confirmed)
-        }
+        Some((system, confirmed)) => Some(catalog.save(&postgres.slot, &wanted.leader, system, confirmed).await?),
         None => None,
     };
-    Ok(Probe { server, slot, proof, saved })
+    Ok(Probe { server, slot, sender, saved })
 }
 
 /// The time of our last status update that the walsender has read, by the time that we wrote into it; or, where the
 /// role may not see that, the time of asking whether the walsender still runs.
-async fn proof(catalog: &Catalog, pid: i32) -> Result<Option<Instant>> {
+async fn seen(catalog: &Catalog, pid: i32) -> Result<Seen> {
     let (asked, asked_by_clock) = (Instant::now(), SystemTime::now());
     Ok(match catalog.sender(pid).await? {
-        Sender::Gone => None,
-        Sender::Alive { heard_at: None } => Some(asked),
+        Sender::Gone => Seen::Gone,
+        Sender::Alive { heard_at: None } => Seen::At(asked),
         Sender::Alive { heard_at: Some(heard_at) } => {
-            asked.checked_sub(asked_by_clock.duration_since(heard_at).unwrap_or_default())
+            let age = asked_by_clock.duration_since(heard_at).unwrap_or_default();
+            Seen::At(asked.checked_sub(age).unwrap_or(asked))
         }
     })
 }

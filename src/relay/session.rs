@@ -1,14 +1,18 @@
 //! Opening a session: look at the slot, log in, stream, put our name on the slot.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::time::timeout;
 
 use super::identity;
 use crate::config;
+use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
-use crate::pipeline::{Predecessor, SessionStart};
+use crate::pipeline::{Clock, Predecessor, SessionStart};
 use crate::source::Encoding;
 use crate::source::catalog::{Catalog, Holder, Publication, Slot, SlotKind};
+use crate::source::outbox::Foreign;
 use crate::source::wire::{Session, Start, Stream};
 
 /// A stream that is ours.
@@ -17,7 +21,7 @@ pub(super) struct Opened {
     pub(super) start: SessionStart,
     pub(super) predecessor: Predecessor,
     pub(super) backend_pid: i32,
-    pub(super) host: String,
+    pub(super) host: Host,
 }
 
 /// Why there is no stream.
@@ -74,20 +78,43 @@ pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Res
         return Err(Closed::Held(holder));
     }
     let publication = catalog.publication(&postgres.publication).await?;
-    check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
-    let wal_end = catalog.server().await?.wal_lsn;
+    let foreign = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
+    let at = Instant::now();
+    let server = catalog.server().await?;
+    let clock = Clock { at, shown: pg_micros(server.clock) };
 
     let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.map_err(Closed::Unreached)?;
-    let (system, backend_pid, host) = (session.system(), session.backend_pid(), format!("{:?}", session.host()));
+    let (system, backend_pid, host) = (session.system(), session.backend_pid(), session.host().clone());
+    if server.system.is_some_and(|known| known != system) {
+        // Several hosts, of which the two sessions found different ones: their positions must never be mixed.
+        let what = "the SQL session and the replication session reached different servers";
+        return Err(Closed::Unreached(Error::transient(what)));
+    }
     let asked_at = Instant::now();
     let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding };
-    let stream = session.start(start).await?;
+    let stream = timeout(postgres.connection.connect_timeout, session.start(start))
+        .await
+        .map_err(|_| Error::transient("the server did not start to stream in time"))??;
+    let place = catalog.claim(&postgres.slot, system, leader, postgres.sender_timeout).await?;
     // Only now that the slot is ours, nobody else moves its position.
-    let confirmed = catalog.slot(&postgres.slot).await?.and_then(|slot| slot.confirmed).unwrap_or(Lsn::ZERO);
-    let place = catalog.claim(&postgres.slot, system, leader).await?;
+    let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
+    if slot.holder.is_some_and(|holder| holder.pid != backend_pid) {
+        return Err(Closed::Failed(Error::transient("the slot was taken by another session meanwhile")));
+    }
     let predecessor = identity::predecessor(place.as_ref(), leader);
-    let start = SessionStart { system, wal_end, confirmed, encoding, asked_at };
+    let confirmed = slot.confirmed.unwrap_or(Lsn::ZERO);
+    let start = SessionStart { system, wal_end: server.wal_lsn, confirmed, encoding, asked_at, clock, foreign };
     Ok(Opened { stream, start, predecessor, backend_pid, host })
+}
+
+/// A time as PostgreSQL counts it: microseconds since 2000-01-01 UTC.
+fn pg_micros(time: SystemTime) -> i64 {
+    let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(946_684_800);
+    let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+    match time.duration_since(epoch) {
+        Ok(after) => micros(after),
+        Err(before) => -micros(before.duration()),
+    }
 }
 
 /// A slot that we can stream from, or what is wrong with it.
@@ -102,6 +129,10 @@ pub(super) fn usable(slot: Option<Slot>, name: &str, database: &str) -> Result<S
             "replication slot \"{name}\" has the output plugin {plugin}, not pgoutput"
         ))
         .hint("set postgres.slot to another name and run outboxd init"));
+    }
+    if slot.two_phase {
+        return Err(Error::definite(format!("replication slot \"{name}\" was made for two-phase commits"))
+            .hint("set postgres.slot to another name and run outboxd init"));
     }
     if slot.database.as_deref().is_some_and(|of| of != database) {
         let of = slot.database.unwrap_or_default();
@@ -119,12 +150,13 @@ pub(super) fn usable(slot: Option<Slot>, name: &str, database: &str) -> Result<S
     Ok(slot)
 }
 
-/// The publication sends the inserts of every outbox table under its own name, or what is missing.
+/// The publication sends the inserts of every outbox table under its own name, or what is missing. Answers whether it
+/// sends other tables too.
 pub(super) fn check_publication(
     publication: Option<&Publication>,
     name: &str,
     outboxes: &[config::Outbox],
-) -> Result<()> {
+) -> Result<Foreign> {
     let Some(publication) = publication else {
         return Err(Error::definite(format!("publication \"{name}\" does not exist"))
             .hint("outboxd init creates it; rows committed while it was missing are not in the stream"));
@@ -144,5 +176,12 @@ pub(super) fn check_publication(
                 )));
         }
     }
-    Ok(())
+    let is_outbox = |schema: &str, table: &str| {
+        outboxes.iter().any(|outbox| match &outbox.source {
+            config::OutboxSource::Table { schema: ours, name } => ours == schema && name == table,
+            config::OutboxSource::MessagePrefix(_) => false,
+        })
+    };
+    let only_ours = publication.tables.iter().all(|listed| is_outbox(&listed.schema, &listed.name));
+    Ok(if only_ours { Foreign::Unexpected } else { Foreign::Expected })
 }

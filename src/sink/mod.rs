@@ -48,6 +48,15 @@ pub struct Problem {
     pub message: String,
 }
 
+/// What a producer must forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purge {
+    /// Records that were not sent to a broker yet. A gapless producer is broken by it, if it was not before.
+    Queued,
+    /// Those in flight too; their outcome is unknown.
+    Everything,
+}
+
 /// A delivery that failed after the record was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {

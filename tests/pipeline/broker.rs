@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use outboxd::ledger::Ticket;
 use outboxd::record::Record;
-use outboxd::sink::{Failure, Problem, Refused, Sink, Whose};
+use outboxd::sink::{Failure, Problem, Purge, Refused, Sink, Whose};
 
 use crate::dice::Dice;
 use crate::server::{Events, TOPICS};
@@ -170,11 +170,13 @@ impl Broker {
         }
     }
 
-    pub fn purge(&mut self) {
+    pub fn purge(&mut self, purge: Purge) {
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             let mut gone: Vec<Pending> = Vec::new();
-            gone.extend(lane.wire.drain(..).flatten());
-            self.late.extend(gone.iter().map(|pending| pending.event));
+            if purge == Purge::Everything {
+                gone.extend(lane.wire.drain(..).flatten());
+                self.late.extend(gone.iter().map(|pending| pending.event));
+            }
             gone.extend(lane.queued.drain(..));
             let topic = format!("outbox.event.t{}", at as u64 / PARTITIONS);
             lane.reports.extend(gone.into_iter().map(|Pending { event, ticket }| {

@@ -76,6 +76,7 @@ pub enum Shape {
 
 /// The database server.
 pub struct Server {
+    epoch: Instant,
     pub system: System,
     pub transactions: Vec<Transaction>,
     pub wal_end: Lsn,
@@ -107,24 +108,25 @@ pub struct Walsender {
 #[derive(Debug, Clone)]
 pub enum OwnedFrame {
     Data { wal_end: Lsn, body: Vec<u8> },
-    Keepalive { wal_end: Lsn, reply_requested: bool },
+    Keepalive { wal_end: Lsn, sent: Instant, sent_at: i64, reply_requested: bool },
 }
 
 impl OwnedFrame {
     pub fn frame(&self) -> Frame<'_> {
         match self {
             OwnedFrame::Data { wal_end, body } => Frame::Data { start: *wal_end, wal_end: *wal_end, body },
-            OwnedFrame::Keepalive { wal_end, reply_requested } => {
-                Frame::Keepalive { wal_end: *wal_end, reply_requested: *reply_requested }
+            OwnedFrame::Keepalive { wal_end, sent: _, sent_at, reply_requested } => {
+                Frame::Keepalive { wal_end: *wal_end, sent_at: *sent_at, reply_requested: *reply_requested }
             }
         }
     }
 }
 
 impl Server {
-    pub fn new() -> Server {
+    pub fn new(epoch: Instant) -> Server {
         let start = Lsn(1000);
         Server {
+            epoch,
             system: System { id: 7, timeline: 1 },
             transactions: Vec::new(),
             wal_end: start,
@@ -244,6 +246,11 @@ impl Server {
         }
     }
 
+    /// What the server's clock shows: it is not ours.
+    pub fn clock(&self, now: Instant) -> i64 {
+        now.duration_since(self.epoch).as_micros() as i64 - 86_400_000_000
+    }
+
     /// What the walsender sends next, if anything.
     pub fn send(
         &mut self,
@@ -252,15 +259,16 @@ impl Server {
         now: Instant,
         dice: &mut Dice,
     ) -> Option<OwnedFrame> {
+        let sent_at = self.clock(now);
         let session = self.session.as_mut()?;
         let next = self.transactions.get(session.cursor);
         if session.answers > 0 {
             session.answers -= 1;
-            return Some(OwnedFrame::Keepalive { wal_end: session.sent, reply_requested: false });
+            return Some(OwnedFrame::Keepalive { wal_end: session.sent, sent: now, sent_at, reply_requested: false });
         }
         if !session.pinged && (now >= session.heard + sender_timeout / 2 || self.stopping) {
             session.pinged = true;
-            return Some(OwnedFrame::Keepalive { wal_end: session.sent, reply_requested: true });
+            return Some(OwnedFrame::Keepalive { wal_end: session.sent, sent: now, sent_at, reply_requested: true });
         }
         // Unasked: between transactions up to the next commit, inside one without meaning.
         if dice.once_in(10) && !session.pinged {
@@ -271,7 +279,7 @@ impl Server {
             if !inside {
                 session.sent = wal_end;
             }
-            return Some(OwnedFrame::Keepalive { wal_end, reply_requested: false });
+            return Some(OwnedFrame::Keepalive { wal_end, sent: now, sent_at, reply_requested: false });
         }
         let transaction = next?;
         let body = match session.item {

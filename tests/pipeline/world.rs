@@ -7,7 +7,8 @@ use outboxd::config;
 use outboxd::config::{OutboxSource, Pattern, Piece};
 use outboxd::ledger::Ticket;
 use outboxd::lsn::Lsn;
-use outboxd::pipeline::{Action, Ask, Flow, Pipeline, Predecessor, SessionStart, Settings};
+use outboxd::pipeline::{Action, Ask, Clock, Flow, Pipeline, Predecessor, SessionStart, Settings};
+use outboxd::source::outbox::Foreign;
 
 use crate::broker::{Broker, Faults, Gate};
 use crate::dice::Dice;
@@ -73,7 +74,6 @@ struct Link {
     claim_at: Option<Instant>,
     fence_end: Option<Instant>,
     frame: Option<OwnedFrame>,
-    asked: Vec<Instant>,
     /// When a status update of ours last reached the server.
     heard: Instant,
     /// The server has let go: the end of the stream comes as the next frame.
@@ -127,7 +127,7 @@ impl World {
             now,
             born: now,
             limits,
-            server: Server::new(),
+            server: Server::new(now),
             broker,
             relay: None,
             restart_at: now,
@@ -313,11 +313,8 @@ impl World {
         self.broker.gate = None;
         match flow {
             Ok(Flow::Taken) => {
-                if let OwnedFrame::Keepalive { reply_requested: false, .. } = frame
-                    && !link.asked.is_empty()
-                {
-                    let at = link.asked.remove(0);
-                    relay.lease = relay.lease.max(Some(at));
+                if let OwnedFrame::Keepalive { sent, .. } = frame {
+                    relay.lease = relay.lease.max(Some(sent));
                 }
             }
             Ok(Flow::Held) => link.frame = Some(frame),
@@ -374,7 +371,7 @@ impl World {
             self.start_relay();
         }
         let Some(relay) = &mut self.relay else { return };
-        if relay.link.is_none() && self.now >= relay.connect_at && !relay.pipeline.is_stopping() {
+        if relay.link.is_none() && self.now >= relay.connect_at {
             self.connect();
         }
         let Some(relay) = &mut self.relay else { return };
@@ -385,7 +382,7 @@ impl World {
             relay.pipeline.claimed(relay.predecessor, self.now);
             link.fence_end = Some(match relay.predecessor {
                 Predecessor::Gone => self.now,
-                Predecessor::MayLive => self.now + SENDER_TIMEOUT,
+                Predecessor::MayLive(_) => self.now + SENDER_TIMEOUT,
             });
             self.clean = false;
         }
@@ -401,7 +398,7 @@ impl World {
 
     fn start_relay(&mut self) {
         let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits: self.limits.clone() };
-        let predecessor = if self.clean { Predecessor::Gone } else { Predecessor::MayLive };
+        let predecessor = if self.clean { Predecessor::Gone } else { Predecessor::MayLive(SENDER_TIMEOUT) };
         self.note(&format!("relay starts, {predecessor:?}"));
         self.relay = Some(Relay {
             pipeline: Pipeline::new(&outboxes(), &[route()], "outboxd", settings),
@@ -431,12 +428,20 @@ impl World {
             self.broker.settled.clear();
         }
         let (wal_end, confirmed) = (self.server.wal_end, self.server.confirmed);
-        let start = SessionStart { system: self.server.system, wal_end, confirmed, encoding, asked_at: self.now };
+        let clock = Clock { at: self.now, shown: self.server.clock(self.now) };
+        let start = SessionStart {
+            system: self.server.system,
+            wal_end,
+            confirmed,
+            encoding,
+            asked_at: self.now,
+            clock,
+            foreign: Foreign::Expected,
+        };
         relay.pipeline.session_started(start, self.now);
         relay.lease = relay.lease.max(Some(self.now));
         let claim_at = Some(self.now + Duration::from_millis(self.dice.below(100)));
-        relay.link =
-            Some(Link { claim_at, fence_end: None, frame: None, asked: Vec::new(), heard: self.now, severed: false });
+        relay.link = Some(Link { claim_at, fence_end: None, frame: None, heard: self.now, severed: false });
         self.note(&format!("session at {confirmed} in {encoding:?}"));
     }
 
@@ -449,10 +454,6 @@ impl World {
             Action::Status(ask) => {
                 let Some(link) = &mut relay.link else { return };
                 assert!(relay.pipeline.received() >= relay.pipeline.confirmed());
-                if ask == Ask::Reply {
-                    relay.pipeline.asked(self.now);
-                    link.asked.push(self.now);
-                }
                 if self.now >= self.deaf_until && !link.severed {
                     link.heard = self.now;
                     self.server.hear(relay.pipeline.confirmed(), ask == Ask::Reply, self.now);
@@ -468,7 +469,7 @@ impl World {
                 relay.predecessor = Predecessor::Gone;
                 relay.connect_at = self.now + Duration::from_millis(self.dice.below(300));
             }
-            Action::Purge => self.broker.purge(),
+            Action::Purge(purge) => self.broker.purge(purge),
             Action::NewProducer => {
                 self.broker.renew();
                 relay.producer_ready_at = Some(self.now + Duration::from_millis(self.dice.below(300)));

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::ledger::Ticket;
 use crate::metrics::Metrics;
 use crate::record::Record;
-use crate::sink::{Refused, Sink, client_config};
+use crate::sink::{Problem, Purge, Refused, Sink, client_config};
 use crate::status::Reason;
 pub use reports::{Complaint, Report, Reports, TopicId};
 use reports::{Context, pack};
@@ -65,7 +65,8 @@ impl Kafka {
     /// A producer of the first generation.
     pub fn new(kafka: &config::Kafka, limits: &config::Limits, metrics: Metrics) -> Result<Kafka> {
         let config = producer_config(kafka, limits);
-        let compressed = config.get("compression.type").is_some_and(|codec| codec != "none");
+        let codec = config.get("compression.type").or_else(|| config.get("compression.codec"));
+        let compressed = codec.is_some_and(|codec| codec != "none");
         let batch_bytes = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(BATCH_BYTES);
         let reports = Arc::new(Reports::default());
         let producer = producer(&config, batch_bytes, &reports, &metrics, 0)?;
@@ -89,10 +90,19 @@ impl Kafka {
         Arc::clone(&self.reports)
     }
 
-    /// Forgets everything; records in flight may land all the same. Forgetting only what is queued would be no gentler:
-    /// a gapless producer takes that for a fatal gap.
-    pub fn purge(&self) {
-        self.producer.purge(PurgeConfig::default().queue().inflight());
+    /// Forgets records; their tickets come back as failed. Those in flight may land all the same.
+    pub fn purge(&self, purge: Purge) {
+        // Waiting for every broker's thread could block ours for as long as a name server is silent.
+        let queued = PurgeConfig::default().queue().non_blocking();
+        self.producer.purge(match purge {
+            Purge::Queued => queued,
+            Purge::Everything => queued.inflight(),
+        });
+    }
+
+    /// A delivery failed for what the topic is: ask again before the next offer.
+    pub fn doubt(&mut self, topic: TopicId) {
+        self.topics.doubt(topic);
     }
 
     /// Puts a new producer in the place of the old one.
@@ -135,7 +145,10 @@ impl Question {
 
 impl Sink for Kafka {
     fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> std::result::Result<(), Refused> {
-        let (topic, finding) = self.topics.get(record.topic);
+        let Some((topic, finding)) = self.topics.get(record.topic) else {
+            let message = format!("its topic \"{}\" is one too many: {} are known", record.topic, Topics::MOST);
+            return Err(Refused::Event(ticket, Problem { reason: "topic", message }));
+        };
         let Finding::Exists(accepts) = finding else { return Err(Refused::Unready(ticket)) };
         if let Some(problem) = accepts.problem(record, self.compressed, now_ms()) {
             return Err(Refused::Event(ticket, problem));
@@ -169,7 +182,7 @@ fn refused(error: KafkaError, ticket: Ticket) -> Refused {
         Some(RDKafkaErrorCode::QueueFull) => Refused::Full(ticket),
         Some(RDKafkaErrorCode::UnknownTopic) => Refused::Unready(ticket),
         Some(code @ (RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::UnknownPartition)) => {
-            let problem = super::Problem { reason: "refused", message: code.to_string() };
+            let problem = Problem { reason: "refused", message: code.to_string() };
             Refused::Event(ticket, problem)
         }
         Some(_) | None => Refused::Fatal(ticket, error.to_string()),
@@ -192,12 +205,11 @@ fn producer(
 fn producer_config(kafka: &config::Kafka, limits: &config::Limits) -> ClientConfig {
     let mut config = ClientConfig::new();
     // Defaults that a user may change with kafka.properties …
-    config
-        .set("linger.ms", "1")
-        .set("compression.type", "lz4")
-        .set("reconnect.backoff.max.ms", "1000")
-        .set("statistics.interval.ms", "1000");
+    config.set("linger.ms", "1").set("reconnect.backoff.max.ms", "1000").set("statistics.interval.ms", "1000");
     let typed = client_config(kafka);
+    if !["compression.type", "compression.codec"].iter().any(|name| typed.get(name).is_some()) {
+        config.set("compression.type", "lz4");
+    }
     for (key, value) in typed.config_map() {
         config.set(key.to_string(), value.to_string());
     }

@@ -144,6 +144,9 @@ impl ClientContext for Context {
     fn stats(&self, statistics: Statistics) {
         let up = statistics.brokers.values().filter(|broker| broker.nodeid >= 0 && broker.state == "UP").count();
         *lock(&self.reports.brokers_up) = Some(up);
+        if up > 0 {
+            lock(&self.reports.complaint).take();
+        }
         self.metrics.kafka(summary(&statistics));
     }
 }

@@ -56,13 +56,21 @@ pub struct Accepts {
 }
 
 impl Topics {
-    /// The topic's number and what is known of it. A new name is noted, to be asked for.
-    pub(super) fn get(&mut self, name: &str) -> (TopicId, &Finding) {
+    /// So many topics can be told apart. Names come from rows, so their number is not ours to choose.
+    pub(super) const MOST: usize = 1 << 16;
+
+    /// The topic's number and what is known of it. A new name is noted, to be asked for; `None` when it is one too many.
+    pub(super) fn get(&mut self, name: &str) -> Option<(TopicId, &Finding)> {
         let id = match self.ids.get(name) {
             Some(id) => *id,
-            None => self.note(name),
+            None => self.note(name)?,
         };
-        (id, &self.findings[usize::from(id.0)])
+        Some((id, &self.findings[usize::from(id.0)]))
+    }
+
+    /// What is known of the topic is in doubt.
+    pub(super) fn doubt(&mut self, id: TopicId) {
+        self.findings[usize::from(id.0)] = Finding::Unasked;
     }
 
     /// All topics whose finding may have changed: those without a topic to show, and the others when `all` is asked.
@@ -127,12 +135,12 @@ impl Topics {
             .collect()
     }
 
-    fn note(&mut self, name: &str) -> TopicId {
-        let id = TopicId(u16::try_from(self.names.len()).expect("routes lead to fewer than 65,536 topics"));
+    fn note(&mut self, name: &str) -> Option<TopicId> {
+        let id = TopicId(u16::try_from(self.names.len()).ok()?);
         self.ids.insert(name.to_owned(), id);
         self.names.push(name.to_owned());
         self.findings.push(Finding::Unasked);
-        id
+        Some(id)
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Server {
     pub in_recovery: bool,
     /// The end of its WAL; on a standby, of what it has replayed.
     pub wal_lsn: Lsn,
+    /// What its clock showed.
+    pub clock: SystemTime,
 }
 
 /// A row of `pg_replication_slots`.
@@ -211,7 +213,8 @@ impl Catalog {
                      THEN (SELECT system_identifier FROM pg_control_system()) END, \
                 CASE WHEN NOT standby THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer \
                      WHEN has_function_privilege('pg_control_checkpoint()', 'EXECUTE') \
-                     THEN (SELECT timeline_id FROM pg_control_checkpoint()) END \
+                     THEN (SELECT timeline_id FROM pg_control_checkpoint()) END, \
+                clock_timestamp() \
              FROM head";
         let rows = self.rows("cannot ask the server who it is", sql, &[]).await?;
         let row = rows.first().expect("a query without a table gives one row");
@@ -221,6 +224,7 @@ impl Catalog {
             system: system.map(|(id, timeline)| System { id: id.cast_unsigned(), timeline: timeline.cast_unsigned() }),
             in_recovery: row.get(0),
             wal_lsn: row.get::<_, Option<PgLsn>>(1).map_or(Lsn::ZERO, lsn),
+            clock: row.get(4),
         })
     }
 

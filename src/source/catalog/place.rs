@@ -3,7 +3,7 @@
 //! Only the process that holds the slot claims, and only the one named as leader may write on: a relay that was
 //! overtaken learns it from `save`. Nothing is written on its own account, so an idle database stays idle.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::PgLsn;
@@ -22,6 +22,8 @@ pub struct Place {
     pub confirmed: Lsn,
     /// Who claimed the slot last.
     pub leader: String,
+    /// How long the leader may go on publishing after its session broke.
+    pub sender_timeout: Duration,
     /// The leader said goodbye: a successor need not wait until it is surely dead.
     pub left_cleanly: bool,
     /// When the row was last written.
@@ -46,7 +48,7 @@ enum Leader {
 impl Catalog {
     /// The row of `slot`, if any relay ever claimed it.
     pub async fn position(&self, slot: &str) -> Result<Option<Place>> {
-        let sql = "SELECT system_id, timeline, confirmed, leader, left_cleanly, updated_at \
+        let sql = "SELECT system_id, timeline, confirmed, leader, left_cleanly, updated_at, sender_timeout_ms \
                    FROM outboxd.position WHERE slot = $1";
         Ok(self.row(&about("read", slot), sql, &[&slot]).await?.as_ref().map(place))
     }
@@ -54,27 +56,36 @@ impl Catalog {
     /// Makes `leader` the owner of the row and returns the row as it was before.
     ///
     /// System and LSN of an existing row stay, as the pair that was saved; `system` is for a row that is new.
-    pub async fn claim(&self, slot: &str, system: System, leader: &str) -> Result<Option<Place>> {
+    pub async fn claim(
+        &self,
+        slot: &str,
+        system: System,
+        leader: &str,
+        sender_timeout: Duration,
+    ) -> Result<Option<Place>> {
         let what = about("claim", slot);
         // The locking subquery gives the row's last version to RETURNING, whoever else writes.
         let take = "UPDATE outboxd.position AS p \
-                    SET leader = $2, left_cleanly = false, claimed_at = clock_timestamp(), updated_at = clock_timestamp() \
+                    SET leader = $2, sender_timeout_ms = $3, left_cleanly = false, \
+                        claimed_at = clock_timestamp(), updated_at = clock_timestamp() \
                     FROM (SELECT * FROM outboxd.position WHERE slot = $1 FOR UPDATE) AS old \
                     WHERE p.slot = old.slot \
-                    RETURNING old.system_id, old.timeline, old.confirmed, old.leader, old.left_cleanly, old.updated_at";
+                    RETURNING old.system_id, old.timeline, old.confirmed, old.leader, old.left_cleanly, \
+                              old.updated_at, old.sender_timeout_ms";
         let make = "INSERT INTO outboxd.position \
-                    (slot, system_id, timeline, confirmed, leader, left_cleanly, claimed_at, updated_at) \
-                    VALUES ($1, $2, $3, '0/0', $4, false, clock_timestamp(), clock_timestamp()) \
+                    (slot, system_id, timeline, confirmed, leader, sender_timeout_ms, left_cleanly, claimed_at, updated_at) \
+                    VALUES ($1, $2, $3, '0/0', $4, $5, false, clock_timestamp(), clock_timestamp()) \
                     ON CONFLICT (slot) DO NOTHING RETURNING slot";
-        if let Some(old) = self.row(&what, take, &[&slot, &leader]).await? {
+        let timeout = i64::try_from(sender_timeout.as_millis()).unwrap_or(i64::MAX);
+        if let Some(old) = self.row(&what, take, &[&slot, &leader, &timeout]).await? {
             return Ok(Some(place(&old)));
         }
         let (id, timeline) = columns(system);
-        if self.row(&what, make, &[&slot, &id, &timeline, &leader]).await?.is_some() {
+        if self.row(&what, make, &[&slot, &id, &timeline, &leader, &timeout]).await?.is_some() {
             return Ok(None);
         }
         // Somebody inserted it between the two statements.
-        Ok(self.row(&what, take, &[&slot, &leader]).await?.as_ref().map(place))
+        Ok(self.row(&what, take, &[&slot, &leader, &timeout]).await?.as_ref().map(place))
     }
 
     /// Writes how far `leader` got.
@@ -122,5 +133,6 @@ fn place(row: &Row) -> Place {
         leader: row.get(3),
         left_cleanly: row.get(4),
         updated_at: row.get(5),
+        sender_timeout: Duration::from_millis(row.get::<_, i64>(6).unsigned_abs()),
     }
 }

@@ -42,6 +42,15 @@ pub enum Step<'a> {
     Odd(Odd),
 }
 
+/// Whether tables that are no outbox may be in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// The publication has other tables: their rows are counted and ignored.
+    Expected,
+    /// It has none: rows under another name would be events of ours that nobody maps, and must not be passed over.
+    Unexpected,
+}
+
 /// Messages that mean nothing to us, and that somebody may want to know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Odd {
@@ -57,6 +66,7 @@ pub struct Outbox {
     outboxes: Vec<config::Outbox>,
     layout: Layout,
     encoding: Encoding,
+    foreign: Foreign,
     relations: HashMap<u32, Option<Mapping>>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
@@ -94,6 +104,7 @@ impl Outbox {
             cells: vec![Cell::Absent; layout.len()],
             layout,
             encoding: Encoding::Binary,
+            foreign: Foreign::Expected,
             relations: HashMap::new(),
             transaction: None,
             scratch: Vec::new(),
@@ -101,8 +112,9 @@ impl Outbox {
     }
 
     /// A new session: the server will describe its tables again, and starts with a whole transaction.
-    pub fn session_started(&mut self, encoding: Encoding) {
+    pub fn session_started(&mut self, encoding: Encoding, foreign: Foreign) {
         self.encoding = encoding;
+        self.foreign = foreign;
         self.relations.clear();
         self.transaction = None;
     }
@@ -159,6 +171,9 @@ impl Outbox {
         let Some(outbox) = outbox else {
             if let Some(Some(known)) = self.relations.get(&relation.id) {
                 return Err(renamed(&known.table, relation));
+            }
+            if self.foreign == Foreign::Unexpected {
+                return Err(unexpected(relation));
             }
             self.relations.insert(relation.id, None);
             return Ok(Step::Nothing);
@@ -305,6 +320,14 @@ fn renamed(known: &str, relation: &Relation<'_>) -> Error {
     let (schema, name) = (relation.schema, relation.name);
     Error::definite(format!("outbox {known} is now called \"{schema}.{name}\", which is not configured"))
         .hint("name the table in [[outbox]] table, or rename it back")
+}
+
+fn unexpected(relation: &Relation<'_>) -> Error {
+    let (schema, name) = (relation.schema, relation.name);
+    Error::definite(format!("the stream has rows of table \"{schema}.{name}\", which is no configured outbox")).hint(
+        "a table that was renamed, or a partition while publish_via_partition_root was off: name it in [[outbox]] table. \
+         If it was just added to the publication and is no outbox: start again, then its rows are ignored",
+    )
 }
 
 #[cfg(test)]
@@ -556,7 +579,7 @@ mod tests {
         let needed = Seen::TextNeeded("column \"id\" of table \"app.outbox\"".into());
         assert_eq!(read(&mut outbox, &numeric), needed);
         assert!(!outbox.fits_binary());
-        outbox.session_started(Encoding::Text);
+        outbox.session_started(Encoding::Text, Foreign::Expected);
         assert!(!outbox.fits_binary(), "nothing is known of a session that has described no table");
         begin(&mut outbox);
         assert_eq!(read(&mut outbox, &numeric), Seen::Nothing);
@@ -719,7 +742,7 @@ mod tests {
         read(&mut outbox, &relation(5, "outbox", &[("id", TEXT), ("payload", TEXT)]));
         let told = try_read(&mut outbox, &insert(5, &[Binary(b"1")])).unwrap_err();
         assert_eq!(told.to_string(), "a row of table \"app.outbox\" came without its column \"payload\"");
-        outbox.session_started(Encoding::Binary);
+        outbox.session_started(Encoding::Binary, Foreign::Expected);
         let told = try_read(&mut outbox, &row).unwrap_err();
         assert_eq!(told.to_string(), "the server sent a row outside of a transaction");
         begin(&mut outbox);

@@ -46,6 +46,8 @@ pub enum Frame<'a> {
     Keepalive {
         /// Everything before this position has been sent.
         wal_end: Lsn,
+        /// When the server sent it, by its own clock: microseconds since 2000-01-01 UTC.
+        sent_at: i64,
         /// The server wants an answer now.
         reply_requested: bool,
     },

@@ -48,9 +48,10 @@ pub(super) fn copy_data(body: &[u8]) -> Result<Frame<'_>, Malformed> {
         Some((b'k', rest)) => {
             const WHAT: Malformed = Malformed("keepalive");
             let (wal_end, rest) = rest.split_first_chunk().ok_or(WHAT)?;
-            let (_sent_at, rest) = rest.split_first_chunk::<8>().ok_or(WHAT)?;
+            let (sent_at, rest) = rest.split_first_chunk().ok_or(WHAT)?;
             let [reply] = rest else { return Err(WHAT) };
-            Ok(Frame::Keepalive { wal_end: lsn(wal_end), reply_requested: *reply != 0 })
+            let sent_at = i64::from_be_bytes(*sent_at);
+            Ok(Frame::Keepalive { wal_end: lsn(wal_end), sent_at, reply_requested: *reply != 0 })
         }
         Some(_) | None => Err(Malformed("message of the replication stream")),
     }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     fn keepalive(reply: u8) -> Vec<u8> {
-        [&b"k"[..], &7u64.to_be_bytes(), &[0; 8], &[reply]].concat()
+        [&b"k"[..], &7u64.to_be_bytes(), &(-5i64).to_be_bytes(), &[reply]].concat()
     }
 
     #[test]
@@ -163,8 +164,14 @@ mod tests {
             copy_data(&data()),
             Ok(Frame::Data { start: Lsn(0x16_B374_D848), wal_end: Lsn(0x16_B374_D900), body: b"Begin" })
         );
-        assert_eq!(copy_data(&keepalive(0)), Ok(Frame::Keepalive { wal_end: Lsn(7), reply_requested: false }));
-        assert_eq!(copy_data(&keepalive(1)), Ok(Frame::Keepalive { wal_end: Lsn(7), reply_requested: true }));
+        assert_eq!(
+            copy_data(&keepalive(0)),
+            Ok(Frame::Keepalive { wal_end: Lsn(7), sent_at: -5, reply_requested: false })
+        );
+        assert_eq!(
+            copy_data(&keepalive(1)),
+            Ok(Frame::Keepalive { wal_end: Lsn(7), sent_at: -5, reply_requested: true })
+        );
     }
 
     #[test]

@@ -272,7 +272,10 @@ mod tests {
             Some(Frame::Notice { code: "55000", message: "skipped loading publication" })
         );
         stream.consume();
-        assert_eq!(stream.frame().unwrap(), Some(Frame::Keepalive { wal_end: Lsn(7), reply_requested: false }));
+        assert_eq!(
+            stream.frame().unwrap(),
+            Some(Frame::Keepalive { wal_end: Lsn(7), sent_at: 0, reply_requested: false })
+        );
         stream.consume();
         assert_eq!(stream.frame().unwrap(), None);
         assert_eq!(stream.buffered(), 0);

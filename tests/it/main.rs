@@ -6,4 +6,7 @@
 mod support;
 
 mod crash;
+mod flow;
+mod messages;
 mod smoke;
+mod types;

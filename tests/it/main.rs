@@ -5,8 +5,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alter;
 mod crash;
 mod flow;
+mod large;
 mod messages;
 mod smoke;
 mod types;

@@ -88,6 +88,30 @@ fn mapped_columns_change_their_types_under_a_running_relay() {
 }
 
 #[test]
+fn a_table_altered_under_load_loses_reorders_and_repeats_nothing() {
+    let scene = Scene::new();
+    scene.database.exec("create domain word as text");
+    let relay = scene.relay();
+    let load = scene.workload().start(&scene.database);
+    // To a type that needs a session of text, and back; more columns, and fewer.
+    for (written, change) in [
+        (500, "alter event_type type word"),
+        (1500, "add extra int default 7"),
+        (2500, "alter event_type type text"),
+        (3500, "drop extra, alter payload type json"),
+    ] {
+        load.wait_written(written);
+        scene.database.exec(&format!("alter table outbox {change}"));
+    }
+    scene.judge(&load.finish()).assert_exactly_once();
+    assert!(
+        relay.log().contains("column \\\"event_type\\\" of table \\\"public.outbox\\\" is read as text"),
+        "{}",
+        relay.log()
+    );
+}
+
+#[test]
 fn a_table_renamed_away_and_back_goes_on() {
     let scene = keyed(scene_of(COLUMNS));
     let _relay = scene.relay();

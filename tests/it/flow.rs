@@ -176,13 +176,13 @@ fn a_partitioned_outbox_flows_and_so_does_a_partition_attached_later() {
          create table parted_3 (gone int, payload text, aggregate_id text default 'k', id int,
              aggregate_type text default current_database());
          alter table parted_3 drop gone;
+         insert into parted_3 (id, payload) values (3, 'before it was attached');
          create table parted_4 (payload text, id int, aggregate_id text default 'k',
              aggregate_type text default current_database())",
         &["table = \"public.parted\"\ncolumns = { event_type = \"\", timestamp = \"\", headers = \"\" }"],
     );
     let _relay = scene.relay();
     scene.database.exec("insert into parted (id, payload) values (1, 'one'), (2, 'two')");
-    scene.database.exec("insert into parted_3 (id, payload) values (3, 'before it was attached')");
     scene.database.exec("alter table parted_rest attach partition parted_3 for values in (3)");
     scene.database.exec("insert into parted (id, payload) values (3, 'three')");
     scene.database.exec("alter table parted attach partition parted_4 for values in (4)");

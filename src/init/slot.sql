@@ -18,12 +18,19 @@ BEGIN
 
     SELECT * INTO existing FROM pg_replication_slots WHERE slot_name = wanted;
     IF existing.slot_name IS NULL THEN
-        IF current_setting('server_version_num')::integer >= 170000 THEN
-            -- failover: standbys that synchronise slots keep it through a promotion.
-            EXECUTE 'SELECT pg_create_logical_replication_slot($1, ''pgoutput'', false, false, true)' USING wanted;
-        ELSE
-            PERFORM pg_create_logical_replication_slot(wanted, 'pgoutput');
-        END IF;
+        -- Creating a slot decodes WAL, and invalidations found there leave another resource owner behind than they
+        -- found, which only a subtransaction's block outlasts: without it, DDL of others at this moment is an error
+        -- ("snapshot reference … is not owned by resource owner TopTransaction").
+        BEGIN
+            IF current_setting('server_version_num')::integer >= 170000 THEN
+                -- failover: standbys that synchronise slots keep it through a promotion.
+                EXECUTE 'SELECT pg_create_logical_replication_slot($1, ''pgoutput'', false, false, true)' USING wanted;
+            ELSE
+                PERFORM pg_create_logical_replication_slot(wanted, 'pgoutput');
+            END IF;
+        EXCEPTION WHEN duplicate_object THEN
+            RAISE;
+        END;
     ELSIF (existing.slot_type, existing.plugin, existing.database) IS DISTINCT FROM ('logical', 'pgoutput', current_database()) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'duplicate_object',

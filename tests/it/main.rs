@@ -5,6 +5,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alter;
 mod check;
 mod crash;
+mod flow;
+mod large;
+mod messages;
 mod smoke;
+mod types;

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use outboxd::lsn::Lsn;
+
 use super::PATIENCE;
 use super::kafka::Kafka;
 use super::oracle::{self, Truth, Verdict};
@@ -41,6 +43,16 @@ impl Scene {
     /// On these servers: `Scene::on(&Postgres::private(), &Kafka::shared())`.
     pub fn on(postgres: &Arc<Postgres>, kafka: &Arc<Kafka>) -> Scene {
         let scene = Scene::bare(postgres, kafka);
+        scene.config.run(&["init"]).assert_success();
+        scene.kafka.create_topic(&scene.topic, PARTITIONS);
+        scene
+    }
+
+    /// On the shared servers, with outbox tables of the test's own: `ddl` makes them, each block of `[[outbox]]` maps one.
+    pub fn with_outboxes(ddl: &str, blocks: &[&str]) -> Scene {
+        let mut scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
+        scene.database.exec(ddl);
+        scene.config = blocks.iter().fold(scene.config, |config, block| config.add("outbox", block));
         scene.config.run(&["init"]).assert_success();
         scene.kafka.create_topic(&scene.topic, PARTITIONS);
         scene
@@ -92,9 +104,30 @@ impl Scene {
         verdict
     }
 
+    /// The end of what was written so far: once this is confirmed, all of it is.
+    #[track_caller]
+    pub fn written(&self) -> Lsn {
+        let end = self.database.ask("select pg_current_wal_flush_lsn()").expect("the server has a WAL");
+        end.parse().expect("PostgreSQL prints an LSN")
+    }
+
+    /// How many rows and messages the slot still holds, asked of the slot itself: for when the relay has ended.
+    #[track_caller]
+    pub fn held_by_slot(&self) -> i64 {
+        let slot = self.config.slot();
+        let sql = format!(
+            "select count(*) from pg_logical_slot_peek_binary_changes('{slot}', null, null, 'proto_version', '1',
+                 'publication_names', '{slot}', 'messages', 'true') where chr(get_byte(data, 0)) in ('I', 'M')"
+        );
+        let mut session = self.database.connect();
+        // The walsender of a relay that just ended may have the slot for a moment longer.
+        let row = super::within(PATIENCE, || session.query_one(&sql, &[]).ok());
+        row.expect("the slot can be read").get(0)
+    }
+
     /// The server's view of the slot's confirmed position.
     #[track_caller]
-    pub fn confirmed(&self) -> outboxd::lsn::Lsn {
+    pub fn confirmed(&self) -> Lsn {
         self.database.confirmed(self.config.slot()).expect("the slot is there")
     }
 }

@@ -298,7 +298,10 @@ fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layo
                 return Err(Error::definite(format!(
                     "{table} has no column \"{name}\", which is mapped as the {part}"
                 ))
-                .hint(format!("name its column in [[outbox]] columns.{part}, or put the column back")));
+                .hint(format!(
+                    "the WAL describes each row by the table as it was: name a column that it had then in [[outbox]] \
+                     columns.{part}, at least until these rows are published; a column put back helps later rows only"
+                )));
             }
             (None, Presence::Optional) => {}
         }
@@ -319,7 +322,7 @@ fn kind_of(type_oid: u32, place: Place) -> Option<Kind> {
 fn renamed(known: &str, relation: &Relation<'_>) -> Error {
     let (schema, name) = (relation.schema, relation.name);
     Error::definite(format!("outbox {known} is now called \"{schema}.{name}\", which is not configured"))
-        .hint("name the table in [[outbox]] table, or rename it back")
+        .hint("name it in [[outbox]] table: the WAL keeps the name that the table had, also after it is renamed back")
 }
 
 fn unexpected(relation: &Relation<'_>) -> Error {

@@ -34,6 +34,13 @@ pub use topics::{Finding, Scope};
 /// Batches larger than this gained nothing when measured; a topic that accepts less makes them smaller.
 const BATCH_BYTES: usize = 256 * 1024;
 
+const PRODUCER_DEFAULTS: [(&str, &str); 4] = [
+    ("linger.ms", "1"),
+    ("compression.type", "lz4"),
+    ("reconnect.backoff.max.ms", "1000"),
+    ("statistics.interval.ms", "1000"),
+];
+
 /// The producer, and what is known of its topics.
 pub struct Kafka {
     config: ClientConfig,
@@ -190,16 +197,12 @@ fn producer(
 }
 
 fn producer_config(kafka: &config::Kafka, limits: &config::Limits) -> ClientConfig {
-    let mut config = ClientConfig::new();
+    let mut config = client_config(kafka);
     // Defaults that a user may change with kafka.properties …
-    config
-        .set("linger.ms", "1")
-        .set("compression.type", "lz4")
-        .set("reconnect.backoff.max.ms", "1000")
-        .set("statistics.interval.ms", "1000");
-    let typed = client_config(kafka);
-    for (key, value) in typed.config_map() {
-        config.set(key.to_string(), value.to_string());
+    for (key, value) in PRODUCER_DEFAULTS {
+        if config.get(key).is_none() {
+            config.set(key, value);
+        }
     }
     // … and what the promises rest on, which is refused there.
     config

@@ -99,14 +99,18 @@ impl Relay {
             return;
         }
         self.due.show = now + TICK;
-        let scope = if now >= self.due.topics_all { Scope::All } else { Scope::Waiting };
+        // A broker keeps silent about a topic that is gone: ask for it, rather than wait for the round.
+        let all = now >= self.due.topics_all || self.silence(now).is_some();
+        let scope = if all { Scope::All } else { Scope::Waiting };
         if !self.question_out
             && now >= self.due.topics_waiting
             && let Some(question) = self.sink.question(scope)
         {
             self.question_out = true;
             self.due.topics_waiting = now + TOPICS_WAITING;
-            self.due.topics_all = now + TOPICS_ALL;
+            if scope == Scope::All {
+                self.due.topics_all = now + TOPICS_ALL;
+            }
             self.tasks.spawn_blocking(move || Done::Topics(question.ask()));
         }
         if !self.errand_out && now >= self.due.probe && self.streamed {

@@ -18,12 +18,18 @@ BEGIN
 
     SELECT * INTO existing FROM pg_replication_slots WHERE slot_name = wanted;
     IF existing.slot_name IS NULL THEN
-        IF current_setting('server_version_num')::integer >= 170000 THEN
-            -- failover: standbys that synchronise slots keep it through a promotion.
-            EXECUTE 'SELECT pg_create_logical_replication_slot($1, ''pgoutput'', false, false, true)' USING wanted;
-        ELSE
-            PERFORM pg_create_logical_replication_slot(wanted, 'pgoutput');
-        END IF;
+        -- In a subtransaction, which the handler makes: when others change the catalog meanwhile, the server's decoder
+        -- puts the wrong resource owner back, and in a plain block the statement fails over its own snapshot.
+        BEGIN
+            IF current_setting('server_version_num')::integer >= 170000 THEN
+                -- failover: standbys that synchronise slots keep it through a promotion.
+                EXECUTE 'SELECT pg_create_logical_replication_slot($1, ''pgoutput'', false, false, true)' USING wanted;
+            ELSE
+                PERFORM pg_create_logical_replication_slot(wanted, 'pgoutput');
+            END IF;
+        EXCEPTION WHEN internal_error THEN
+            RAISE;
+        END;
     ELSIF (existing.slot_type, existing.plugin, existing.database) IS DISTINCT FROM ('logical', 'pgoutput', current_database()) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'duplicate_object',

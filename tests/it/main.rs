@@ -5,6 +5,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bulk;
 mod check;
 mod crash;
+mod idle;
+mod keepalive;
+mod outage;
+mod publication;
+mod security;
+mod setup;
+mod shutdown;
 mod smoke;
+mod standby;
+mod stray;

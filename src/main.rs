@@ -8,19 +8,25 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::{Cli, Command, Failure, Outcome};
 use outboxd::config::{self, Config};
+use outboxd::error::Error;
 use outboxd::relay;
+use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = if matches!(cli.command, Command::Demo(_)) { log::Filter::quiet() } else { log::Filter::default() };
     log::init(cli.log.clone().unwrap_or(filter), cli.log_format);
+    run(cli).unwrap_or_else(Failure::report)
+}
+
+fn run(cli: Cli) -> Outcome {
     // One thread carries everything: the walsender is fastest when its reader seldom wakes up.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a process can have an event queue");
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::definite("cannot start the runtime").because(error))?;
     let outcome = runtime.block_on(dispatch(cli));
-    // A question to brokers that do not answer must not hold up the end.
+    // A question to a broker that is away still occupies a thread: nobody waits for its answer any more.
     runtime.shutdown_background();
-    outcome.unwrap_or_else(Failure::report)
+    outcome
 }
 
 async fn dispatch(cli: Cli) -> Outcome {

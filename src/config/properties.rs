@@ -17,9 +17,10 @@ const RETRIES: &str = "a record is tried until it is answered; giving up would l
 const IN_FLIGHT: &str = "above 5, retries can change the order of records";
 
 /// A name that ends in `*` covers all that start so. Both of librdkafka's names are listed where it has two.
-static RULES: [(&str, Rule); 20] = [
+static RULES: [(&str, Rule); 21] = [
     ("bootstrap.servers", refused("it has a field of its own", Some("kafka.brokers"))),
     ("metadata.broker.list", refused("it has a field of its own", Some("kafka.brokers"))),
+    ("compression.codec", refused("it is another name of the same setting", Some("compression.type"))),
     ("acks", refused(ACKS, None)),
     ("request.required.acks", refused(ACKS, None)),
     ("enable.idempotence", refused("without it a retry can repeat or reorder records; the relay sets it", None)),
@@ -93,6 +94,7 @@ mod tests {
             "queue.buffering.backpressure.threshold",
             "bootstrap.servers",
             "metadata.broker.list",
+            "compression.codec",
             "queuing.strategy",
             "delivery.report.only.error",
         ] {

@@ -22,7 +22,7 @@ impl Relay {
             (_, Some(Closed::Held(holder))) if self.last_backend_pid != Some(holder.pid) => {
                 return (State::Standby, Role::Standby, vec![held(holder)]);
             }
-            (_, closed) => return (State::Connecting, Role::Leader, vec![unconnected(closed.as_ref())]),
+            (_, closed) => return (State::Connecting, Role::Leader, closed.iter().map(unconnected).collect()),
         }
         let mut reasons = self.sink.reasons();
         reasons.extend(self.kafka_trouble(now));
@@ -39,7 +39,6 @@ impl Relay {
     }
 
     fn kafka_trouble(&self, now: Instant) -> Option<Reason> {
-        let silent = now.saturating_duration_since(self.last_report);
         let complaint = self.reports.complaint();
         let words = complaint.as_ref().map_or_else(String::new, |complaint| format!(": {}", complaint.text));
         let reason = |code: &str, message: String, hint: &str| {
@@ -53,7 +52,7 @@ impl Relay {
             let hint = "see the sasl and ssl settings in kafka.properties";
             return reason("kafka_login", format!("Kafka refuses the login{words}"), hint);
         }
-        if self.pipeline.ledger().inflight() > 0 && silent >= SILENCE {
+        if let Some(silent) = self.silence(now) {
             let message = format!("no broker has answered for {} s{words}", silent.as_secs());
             return reason("kafka_silent", message, "see whether the brokers of the topics' partitions run");
         }
@@ -63,16 +62,22 @@ impl Relay {
         }
         None
     }
+
+    /// For how long no report has come while some are due, if that is too long.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+        let silent = now.saturating_duration_since(self.last_report);
+        (self.pipeline.ledger().inflight() > 0 && silent >= SILENCE).then_some(silent)
+    }
 }
 
-fn unconnected(closed: Option<&Closed>) -> Reason {
-    let reason = |message, hint| Reason { code: "postgres_unreachable".into(), message, hint };
+fn unconnected(closed: &Closed) -> Reason {
     match closed {
-        None => reason("no session with PostgreSQL yet".into(), None),
-        Some(Closed::Held(holder)) => held(holder),
-        Some(Closed::Unreached(error) | Closed::Failed(error)) => {
-            reason(error.chain(), error.hint_text().map(str::to_owned))
-        }
+        Closed::Held(holder) => held(holder),
+        Closed::Unreached(error) | Closed::Failed(error) => Reason {
+            code: "postgres_unreachable".into(),
+            message: error.chain(),
+            hint: error.hint_text().map(str::to_owned),
+        },
     }
 }
 

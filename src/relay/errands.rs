@@ -107,7 +107,9 @@ impl Relay {
             return;
         }
         self.due.show = now + TICK;
-        let scope = if now >= self.due.topics_all { Scope::All } else { Scope::Waiting };
+        // A broker keeps silent about a topic that is gone: ask for it, rather than wait for the round.
+        let all = now >= self.due.topics_all || self.silence(now).is_some();
+        let scope = if all { Scope::All } else { Scope::Waiting };
         if !self.question_out
             && now >= self.due.topics_waiting
             && let Some(question) = self.sink.question(scope)

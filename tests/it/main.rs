@@ -6,10 +6,20 @@
 mod support;
 
 mod alter;
+mod bulk;
 mod check;
 mod crash;
 mod flow;
+mod idle;
+mod keepalive;
 mod large;
 mod messages;
+mod outage;
+mod publication;
+mod security;
+mod setup;
+mod shutdown;
 mod smoke;
+mod standby;
+mod stray;
 mod types;

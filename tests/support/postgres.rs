@@ -109,7 +109,7 @@ impl Options {
             self.files.extend(text.map(|text| (name.to_string(), text.to_string())));
         }
         if client_ca.is_some() {
-            self = self.setting("ssl_ca_file", "root.crt");
+            self = self.setting("ssl_ca_file", "'root.crt'");
         }
         self.setting("ssl", "on")
     }

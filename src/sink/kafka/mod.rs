@@ -34,6 +34,13 @@ pub use topics::{Finding, Scope};
 /// Batches larger than this gained nothing when measured; a topic that accepts less makes them smaller.
 const BATCH_BYTES: usize = 256 * 1024;
 
+const PRODUCER_DEFAULTS: [(&str, &str); 4] = [
+    ("linger.ms", "1"),
+    ("compression.type", "lz4"),
+    ("reconnect.backoff.max.ms", "1000"),
+    ("statistics.interval.ms", "1000"),
+];
+
 /// The producer, and what is known of its topics.
 pub struct Kafka {
     config: ClientConfig,
@@ -65,8 +72,7 @@ impl Kafka {
     /// A producer of the first generation.
     pub fn new(kafka: &config::Kafka, limits: &config::Limits, metrics: Metrics) -> Result<Kafka> {
         let config = producer_config(kafka, limits);
-        let codec = config.get("compression.type").or_else(|| config.get("compression.codec"));
-        let compressed = codec.is_some_and(|codec| codec != "none");
+        let compressed = config.get("compression.type").is_some_and(|codec| codec != "none");
         let batch_bytes = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(BATCH_BYTES);
         let reports = Arc::new(Reports::default());
         let producer = producer(&config, batch_bytes, &reports, &metrics, 0)?;
@@ -203,15 +209,12 @@ fn producer(
 }
 
 fn producer_config(kafka: &config::Kafka, limits: &config::Limits) -> ClientConfig {
-    let mut config = ClientConfig::new();
+    let mut config = client_config(kafka);
     // Defaults that a user may change with kafka.properties …
-    config.set("linger.ms", "1").set("reconnect.backoff.max.ms", "1000").set("statistics.interval.ms", "1000");
-    let typed = client_config(kafka);
-    if !["compression.type", "compression.codec"].iter().any(|name| typed.get(name).is_some()) {
-        config.set("compression.type", "lz4");
-    }
-    for (key, value) in typed.config_map() {
-        config.set(key.to_string(), value.to_string());
+    for (key, value) in PRODUCER_DEFAULTS {
+        if config.get(key).is_none() {
+            config.set(key, value);
+        }
     }
     // … and what the promises rest on, which is refused there.
     config

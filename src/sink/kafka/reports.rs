@@ -138,14 +138,18 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         let login = error.rdkafka_error_code() == Some(RDKafkaErrorCode::Authentication);
-        *lock(&self.reports.complaint) = Some(Complaint { login, text: reason.to_owned() });
+        let mut complaint = lock(&self.reports.complaint);
+        // Behind every refused login comes "all brokers are down", which must not hide it.
+        if login || !complaint.as_ref().is_some_and(|known| known.login) {
+            *complaint = Some(Complaint { login, text: reason.to_owned() });
+        }
     }
 
     fn stats(&self, statistics: Statistics) {
         let up = statistics.brokers.values().filter(|broker| broker.nodeid >= 0 && broker.state == "UP").count();
         *lock(&self.reports.brokers_up) = Some(up);
         if up > 0 {
-            lock(&self.reports.complaint).take();
+            lock(&self.reports.complaint).take_if(|complaint| complaint.login);
         }
         self.metrics.kafka(summary(&statistics));
     }
@@ -155,6 +159,8 @@ impl ClientContext for Context {
 /// ourselves: here they are for whoever turns them on.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {
+        // A producer's fatal error is an outcome that the pipeline deals with, and every purge makes one.
+        RDKafkaLogLevel::Emerg if facility == "FATAL" => tracing::info!(target: "librdkafka", facility, "{message}"),
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
             tracing::error!(target: "librdkafka", facility, "{message}");
         }

@@ -120,6 +120,7 @@ fn concerns_our_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
         AlertDescription::BadCertificate
+            | AlertDescription::DecryptError // its signature, by an authority of the right name with another key
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::CertificateRevoked
             | AlertDescription::CertificateExpired
@@ -138,7 +139,8 @@ fn certificate_fault(reason: &CertificateError) -> (&'static str, &'static str) 
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             ("the server's certificate is not valid yet", "correct this machine's clock, or the server's certificate")
         }
-        CertificateError::UnknownIssuer => (
+        // A bad signature: an authority of that name is trusted, but with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => (
             "the server's certificate comes from an issuer that is not trusted",
             "set sslrootcert in postgres.url to the PEM file of the authority that signed it",
         ),

@@ -1,0 +1,30 @@
+//! Nothing happens, for long: the session stays, and the relay writes nothing by itself.
+
+use std::time::Duration;
+
+use crate::support::kafka::Kafka;
+use crate::support::postgres::Postgres;
+use crate::support::scene::Scene;
+use crate::support::throughout;
+
+#[test]
+fn an_idle_database_keeps_its_session_for_many_lease_periods_and_is_not_written_to() {
+    let mut scene = Scene::on(&Postgres::private(), &Kafka::shared());
+    scene.config = scene.config.set("postgres.sender_timeout", "2s");
+    let mut relay = scene.relay();
+    let slot = scene.config.slot().to_string();
+    let walsender =
+        || scene.database.ask(&format!("select active_pid from pg_replication_slots where slot_name = '{slot}'"));
+    let wal = || scene.database.ask("select pg_current_wal_insert_lsn() - '0/0'").unwrap().parse::<u64>().unwrap();
+    let (walsender_before, wal_before) = (walsender(), wal());
+
+    throughout("the relay is ready", Duration::from_secs(20), || {
+        relay.readiness().is_some_and(|(code, _)| code == 200)
+    });
+
+    assert!(relay.is_running());
+    assert_eq!(walsender(), walsender_before);
+    assert_eq!(relay.metric("outboxd_reconnects_total").unwrap_or_default(), 0.0, "{}", relay.log());
+    // The server itself notes running transactions now and then.
+    assert!(wal() - wal_before < 4096, "{} bytes of WAL", wal() - wal_before);
+}

@@ -1,0 +1,158 @@
+//! Somebody wants to stop: the primary, which must not wait for Kafka, or the relay, which repeats only what it must.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::bulk;
+use crate::support::kafka::Kafka;
+use crate::support::postgres::{Postgres, Stop};
+use crate::support::reader::Reader;
+use crate::support::relay::{Config, Relay};
+use crate::support::scene::{PARTITIONS, Scene};
+use crate::support::{PATIENCE, eventually};
+
+const GRACE: Duration = Duration::from_secs(4);
+/// What a server and a probe take beside the grace.
+const MARGIN: Duration = Duration::from_secs(4);
+
+#[test]
+fn a_primary_that_shuts_down_waits_for_kafka_no_longer_than_the_grace() {
+    let (postgres, kafka) = (Postgres::private(), Kafka::private());
+    let mut scene = unwatched(&postgres, &kafka);
+    scene.config = scene.config.set("limits.primary_grace", "4s");
+    let mut relay = scene.relay();
+    let mut written = 0;
+    for how in [Stop::Fast, Stop::Smart] {
+        // With Kafka there, the last answers come at once and nobody waits for the grace.
+        written += write(&scene, 20);
+        let took = stop(&postgres, how);
+        assert!(took < GRACE, "a stop ({how:?}) took {took:?}\n{}", relay.log());
+        postgres.start();
+        relay.wait_ready();
+
+        kafka.pause();
+        written += write(&scene, 20);
+        in_flight(&relay, 20);
+        let took = stop(&postgres, how);
+        assert!(took < GRACE + MARGIN, "a stop ({how:?}) took {took:?}\n{}", relay.log());
+        kafka.resume();
+        postgres.start();
+        relay.wait_ready();
+    }
+    scene.reader.wait_count(written, PATIENCE);
+    scene.reader.catch_up(PATIENCE);
+    let ids: BTreeMap<String, ()> = scene.reader.seen().iter().map(|seen| (seen.id().to_string(), ())).collect();
+    assert_eq!((scene.reader.count(), ids.len()), (written, written), "each event once\n{}", relay.log());
+}
+
+#[test]
+fn a_relay_told_to_stop_while_idle_leaves_at_once_and_in_good_order() {
+    let scene = Scene::new();
+    let mut relay = scene.relay();
+    scene.write("k", "{}");
+    scene.reader.wait_count(1, PATIENCE);
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(Duration::from_secs(3)), Some(0), "{}", relay.log());
+    let left = format!("select left_cleanly from outboxd.position where slot = '{}'", scene.config.slot());
+    assert_eq!(scene.database.ask(&left).as_deref(), Some("t"));
+    assert!(!relay.log().contains("WARN"), "{}", relay.log());
+}
+
+#[test]
+fn a_relay_told_to_stop_inside_a_large_transaction_reads_to_its_end_and_repeats_nothing() {
+    let kafka = Kafka::private();
+    let mut scene = Scene::on(&Postgres::shared(), &kafka);
+    scene.config = scene.config.set("limits.window", 100);
+    let mut relay = flowing(&scene);
+    kafka.pause();
+    bulk::write(&scene, 5000, 100);
+    in_flight(&relay, 100);
+    relay.sigterm();
+    relay.wait_log("asked to stop", PATIENCE);
+    kafka.resume();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+    assert!(!relay.log().contains("publish these rows again"), "{}", relay.log());
+    let _relay = scene.relay();
+    scene.write("last", "{}");
+    scene.reader.wait_count(5002, PATIENCE);
+    scene.reader.catch_up(PATIENCE);
+    assert_eq!(scene.reader.count(), 5002, "each event once");
+}
+
+#[test]
+fn a_relay_told_to_stop_while_kafka_is_away_leaves_in_time_and_says_what_will_be_repeated() {
+    let kafka = Kafka::private();
+    let mut scene = Scene::on(&Postgres::shared(), &kafka);
+    scene.config = scene.config.set("limits.shutdown", "4s");
+    let mut relay = flowing(&scene);
+    kafka.pause();
+    bulk::write(&scene, 10, 100);
+    in_flight(&relay, 10);
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(Duration::from_secs(5)), Some(0), "{}", relay.log());
+    assert!(relay.log().contains("\"repeats\":10"), "{}", relay.log());
+
+    // A second signal does not wait at all.
+    kafka.resume();
+    relay = flowing(&scene);
+    kafka.pause();
+    scene.write("k", "{}");
+    in_flight(&relay, 1);
+    relay.sigterm();
+    relay.wait_log("a second signal ends at once", PATIENCE);
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(Duration::from_secs(2)), Some(143), "{}", relay.log());
+
+    kafka.resume();
+    let _relay = scene.relay();
+    scene.write("last", "{}");
+    let written = scene.database.ask("select string_agg(id::text, ' ') from public.outbox").unwrap();
+    scene
+        .reader
+        .wait_for("every event", PATIENCE, |seen| written.split(' ').all(|id| seen.iter().any(|seen| seen.id() == id)));
+}
+
+/// A relay that knows its topic and has nothing in flight.
+#[track_caller]
+fn flowing(scene: &Scene) -> Relay {
+    let relay = scene.relay();
+    let before = relay.metric("outboxd_events_published_total").unwrap_or_default();
+    scene.write("first", "{}");
+    eventually("an event is published", PATIENCE, || {
+        relay.metric("outboxd_events_published_total") > Some(before)
+            && relay.metric("outboxd_inflight_events") == Some(0.0)
+    });
+    relay
+}
+
+/// Waits until so many records are with Kafka, unanswered.
+#[track_caller]
+fn in_flight(relay: &Relay, records: u32) {
+    let enough = || relay.metric("outboxd_inflight_events") >= Some(records.into());
+    eventually("records are in flight", PATIENCE, enough);
+}
+
+/// Like any scene, but without the session that samples the slot: a smart stop would wait for it.
+fn unwatched(postgres: &std::sync::Arc<Postgres>, kafka: &std::sync::Arc<Kafka>) -> Scene {
+    let database = postgres.database();
+    let config = Config::new(&database, kafka);
+    config.run(&["init"]).assert_success();
+    let aggregate_type = database.name().to_string();
+    let topic = format!("outbox.event.{aggregate_type}");
+    kafka.create_topic(&topic, PARTITIONS);
+    let reader = Reader::start(kafka, &[&topic]);
+    Scene { reader, config, topic, aggregate_type, database, postgres: postgres.clone(), kafka: kafka.clone() }
+}
+
+fn write(scene: &Scene, count: usize) -> usize {
+    for n in 0..count {
+        scene.write("k", &format!("{{\"n\": {n}}}"));
+    }
+    count
+}
+
+fn stop(postgres: &Postgres, how: Stop) -> Duration {
+    let begun = Instant::now();
+    postgres.stop(how);
+    begun.elapsed()
+}

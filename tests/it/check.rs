@@ -285,7 +285,7 @@ fn a_slot_of_a_restored_database_is_found() {
         let slot = set_up.database.name();
         set_up.database.exec(&format!(
             "delete from outboxd.position;
-             insert into outboxd.position values ('{slot}', {system}, 1, '{confirmed}', 'x', true, now(), now())"
+             insert into outboxd.position values ('{slot}', {system}, 1, '{confirmed}', 'x', 30000, true, now(), now())"
         ));
         set_up.check()
     };

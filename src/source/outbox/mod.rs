@@ -67,7 +67,7 @@ pub struct Outbox {
     layout: Layout,
     encoding: Encoding,
     foreign: Foreign,
-    relations: HashMap<u32, Option<Mapping>>,
+    relations: HashMap<u32, Table>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
     scratch: Vec<u8>,
@@ -78,6 +78,14 @@ struct Transaction {
     commit: Lsn,
     committed_at: i64,
     rows: u64,
+}
+
+/// A table that the server described.
+#[derive(Debug)]
+enum Table {
+    Outbox(Mapping),
+    /// Another table, by its name. Partitions are described too when their rows come under the root's name.
+    Foreign(String),
 }
 
 /// Which columns of one table fill which places.
@@ -126,7 +134,7 @@ impl Outbox {
 
     /// True when every mapped table seen in this session could be read in binary.
     pub fn fits_binary(&self) -> bool {
-        let mut mapped = self.relations.values().flatten().peekable();
+        let mut mapped = self.relations.values().filter_map(Table::mapping).peekable();
         mapped.peek().is_some() && mapped.all(|mapping| self.unreadable(mapping).is_none())
     }
 
@@ -169,18 +177,16 @@ impl Outbox {
             OutboxSource::MessagePrefix(_) => false,
         });
         let Some(outbox) = outbox else {
-            if let Some(Some(known)) = self.relations.get(&relation.id) {
+            if let Some(known) = self.relations.get(&relation.id).and_then(Table::mapping) {
                 return Err(renamed(&known.table, relation));
             }
-            if self.foreign == Foreign::Unexpected {
-                return Err(unexpected(relation));
-            }
-            self.relations.insert(relation.id, None);
+            let name = format!("{}.{}", relation.schema, relation.name);
+            self.relations.insert(relation.id, Table::Foreign(name));
             return Ok(Step::Nothing);
         };
         let mapping = map_columns(relation, &outbox.columns, &self.layout)?;
         let unreadable = self.unreadable(&mapping);
-        self.relations.insert(relation.id, Some(mapping));
+        self.relations.insert(relation.id, Table::Outbox(mapping));
         Ok(match (self.encoding, unreadable) {
             (Encoding::Binary, Some(column)) => Step::TextNeeded(column),
             (Encoding::Binary, None) | (Encoding::Text, _) => Step::Nothing,
@@ -199,12 +205,17 @@ impl Outbox {
 
     fn insert<'b>(&'b mut self, relation: u32, tuple: &Tuple<'b>, body: &'b [u8]) -> Result<Step<'b>> {
         let (position, committed_at) = self.next_position()?;
-        let Some(mapping) = self.relations.get(&relation) else {
-            return Err(Error::definite(format!("the server sent a row of table {relation} without its description")));
-        };
-        let Some(mapping) = mapping else {
-            self.take();
-            return Ok(Step::Nothing);
+        let mapping = match (self.relations.get(&relation), self.foreign) {
+            (Some(Table::Outbox(mapping)), _) => mapping,
+            (Some(Table::Foreign(_)), Foreign::Expected) => {
+                self.take();
+                return Ok(Step::Nothing);
+            }
+            (Some(Table::Foreign(name)), Foreign::Unexpected) => return Err(unexpected(name)),
+            (None, _) => {
+                let what = format!("the server sent a row of table {relation} without its description");
+                return Err(Error::definite(what));
+            }
         };
         self.cells.fill(Cell::Absent);
         self.scratch.clear();
@@ -277,6 +288,15 @@ impl Outbox {
     }
 }
 
+impl Table {
+    fn mapping(&self) -> Option<&Mapping> {
+        match self {
+            Table::Outbox(mapping) => Some(mapping),
+            Table::Foreign(_) => None,
+        }
+    }
+}
+
 fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layout) -> Result<Mapping> {
     let table = format!("table \"{}.{}\"", relation.schema, relation.name);
     let mut mapped = Vec::new();
@@ -325,9 +345,8 @@ fn renamed(known: &str, relation: &Relation<'_>) -> Error {
         .hint("name it in [[outbox]] table: the WAL keeps the name that the table had, also after it is renamed back")
 }
 
-fn unexpected(relation: &Relation<'_>) -> Error {
-    let (schema, name) = (relation.schema, relation.name);
-    Error::definite(format!("the stream has rows of table \"{schema}.{name}\", which is no configured outbox")).hint(
+fn unexpected(table: &str) -> Error {
+    Error::definite(format!("the stream has rows of table \"{table}\", which is no configured outbox")).hint(
         "a table that was renamed, or a partition while publish_via_partition_root was off: name it in [[outbox]] table. \
          If it was just added to the publication and is no outbox: start again, then its rows are ignored",
     )
@@ -559,6 +578,19 @@ mod tests {
         assert_eq!(read(&mut outbox, &commit), Seen::Mark(Lsn(90)));
         begin(&mut outbox);
         assert_eq!(read(&mut outbox, &row).number(), 1);
+    }
+
+    #[test]
+    fn rows_under_a_name_that_the_publication_should_not_have_are_not_passed_over() {
+        let mut outbox = simple();
+        outbox.session_started(Encoding::Binary, Foreign::Unexpected);
+        begin(&mut outbox);
+        read(&mut outbox, &relation(5, "outbox", &[("id", TEXT), ("payload", TEXT)]));
+        // A partition is described even when its rows come as its root's.
+        assert_eq!(read(&mut outbox, &relation(6, "outbox_2026", &[("id", TEXT)])), Seen::Nothing);
+        assert_eq!(read(&mut outbox, &insert(5, &[Binary(b"1"), Binary(b"p")])).number(), 1);
+        let error = try_read(&mut outbox, &insert(6, &[Binary(b"2")])).unwrap_err();
+        assert!(error.to_string().contains("rows of table \"public.outbox_2026\", which is no configured outbox"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn a_broker_that_is_stalled_and_then_slow_costs_neither_the_session_nor_the_plac
     scene.config = scene.config.property("compression.type", "none");
     let relay = scene.relay();
     scene.write("first", "{}");
-    scene.reader.wait_count(1, PATIENCE);
+    eventually("the first event is answered", PATIENCE, || relay.metric("outboxd_events_published_total") == Some(1.0));
     scene.database.exec("create table neighbour as select 1 as n");
     let walsender = walsender(&scene);
 

@@ -9,7 +9,7 @@ use crate::support::postgres::Postgres;
 use crate::support::reader::Reader;
 use crate::support::relay::{Config, Ended, Relay};
 use crate::support::scene::{PARTITIONS, Scene};
-use crate::support::{PATIENCE, throughout, unique_name};
+use crate::support::{PATIENCE, eventually, throughout, unique_name};
 
 const NOTICED: Duration = Duration::from_secs(10);
 
@@ -110,6 +110,12 @@ fn a_topic_deleted_under_the_relay_is_waited_for_and_flows_when_created_again() 
     scene.write("k", "{}");
     scene.reader.wait_count(1, PATIENCE);
     scene.kafka.delete_topic(&scene.topic);
+    // The broker may take records for a moment longer: until it has put the partitions aside.
+    let kept = |name: &str| name.starts_with(&scene.topic) && !name.ends_with("-delete");
+    eventually("the partitions are gone", PATIENCE, || {
+        let mut partitions = std::fs::read_dir(scene.kafka.directory().join("log")).unwrap().flatten();
+        !partitions.any(|partition| kept(&partition.file_name().to_string_lossy()))
+    });
     let ids: Vec<String> = (0..20).map(|n| scene.write("k", &format!("{{\"n\": {n}}}"))).collect();
     relay.wait_unready("topic_missing", NOTICED);
     assert!(reasons(&relay).contains(&scene.topic), "{}", reasons(&relay));

@@ -221,6 +221,10 @@ fn producer_config(kafka: &config::Kafka, limits: &config::Limits) -> ClientConf
         .set("acks", "all")
         .set("enable.idempotence", "true")
         .set("enable.gapless.guarantee", "true")
+        // A partition that knows nothing of a producer takes any sequence number. With two batches under way, the first
+        // may be refused (a topic just created, too few replicas) and the second taken; the client then believes that
+        // the first was taken too, and reports it as delivered.
+        .set("max.in.flight", "1")
         .set("message.timeout.ms", "0")
         .set("partitioner", "murmur2_random")
         .set("allow.auto.create.topics", "false")

@@ -534,10 +534,7 @@ mod tests {
             error.to_string(),
             "table \"app.outbox\" has no column \"order_id\", which is mapped as the aggregate_id"
         );
-        assert_eq!(
-            error.hint_text(),
-            Some("name its column in [[outbox]] columns.aggregate_id, or put the column back")
-        );
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("[[outbox]] columns.aggregate_id")));
     }
 
     #[test]
@@ -590,7 +587,7 @@ mod tests {
         assert_eq!(read(&mut outbox, &relation(6, "outbox_2026", &[("id", TEXT)])), Seen::Nothing);
         assert_eq!(read(&mut outbox, &insert(5, &[Binary(b"1"), Binary(b"p")])).number(), 1);
         let error = try_read(&mut outbox, &insert(6, &[Binary(b"2")])).unwrap_err();
-        assert!(error.to_string().contains("rows of table \"public.outbox_2026\", which is no configured outbox"));
+        assert!(error.to_string().contains("rows of table \"app.outbox_2026\", which is no configured outbox"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::source::{Encoding, System};
 use careful::Careful;
 use producer::{Cause, Producer};
 use session::Session;
-pub use session::{Clock, Predecessor, SessionStart};
+pub use session::{Clock, SessionStart};
 
 /// How long a stop waits for a row that cannot be offered, while nothing is in flight.
 const HOPELESS: Duration = Duration::from_secs(2);
@@ -51,6 +51,8 @@ pub enum Action {
     Reconnect(Why),
     /// Make the producer forget records.
     Purge(Purge),
+    /// The fence has ended: put our name on the slot, then call `claimed` or `claim_failed`.
+    Claim,
     /// Replace the producer; then call `producer_ready`.
     NewProducer,
     /// This event cannot be published: settle what is in flight, then stop with a definite error.
@@ -136,6 +138,8 @@ pub struct Pipeline {
     stopping: Option<Stopping>,
     /// An event cannot be published: the line stands until the process ends.
     rejected: bool,
+    /// Records were purged in flight: until then they may land.
+    unknown_until: Option<Instant>,
     oddities: Oddities,
     actions: VecDeque<Action>,
 }
@@ -169,6 +173,7 @@ impl Pipeline {
             careful: Careful::default(),
             stopping: None,
             rejected: false,
+            unknown_until: None,
             oddities: Oddities::default(),
             actions: VecDeque::new(),
         }
@@ -186,7 +191,8 @@ impl Pipeline {
                 Ok(Flow::Taken)
             }
             Frame::Notice { code, message } => self.notice(code, message),
-            Frame::Data { start: _, wal_end, body } => {
+            Frame::Data { wal_end, sent_at, body } => {
+                self.sent(sent_at, now);
                 let flow = self.data(body, now, sink)?;
                 if let Some(session) = &mut self.session {
                     session.data(flow, wal_end, now);
@@ -274,8 +280,13 @@ impl Pipeline {
     }
 
     /// True while the slot is ours but its last holder may still be publishing.
-    pub fn is_fencing(&self, now: Instant) -> bool {
-        self.session.as_ref().is_some_and(|session| !session.fence.is_open(now))
+    pub fn is_fencing(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.fence.is_open())
+    }
+
+    /// True when nothing that we offered can still land behind a successor's records.
+    pub fn may_hand_over(&self, now: Instant) -> bool {
+        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now >= end)
     }
 
     /// True once `stop` or `halt` was called.
@@ -349,7 +360,7 @@ impl Pipeline {
     }
 
     fn may_offer(&self, now: Instant) -> bool {
-        let ours = self.session.as_ref().is_some_and(|session| session.fence.is_open(now));
+        let ours = self.session.as_ref().is_some_and(|session| session.fence.is_open());
         ours && self.producer.is_good() && self.lease.is_some_and(|asked| now < asked + self.settings.lease())
     }
 
@@ -388,7 +399,7 @@ impl Pipeline {
             None => false,
         };
         // What was settled after a session broke is told in another one.
-        let untold = self.session.is_none() && self.ledger.confirmed() > self.told;
+        let untold = stopping.reading && self.session.is_none() && self.ledger.repeats(self.told) > 0;
         let settled = self.ledger.inflight() == 0 && !self.producer.is_renewing() && !untold;
         if (settled && !(reads && self.outbox.in_transaction())) || now >= stopping.deadline {
             stopping.done = true;
@@ -448,7 +459,6 @@ mod tests {
     use super::*;
     use crate::config::{Columns, OutboxSource};
     use crate::sink::Whose;
-    use crate::source::outbox::Foreign;
 
     /// Takes everything, or refuses everything in one way; keeps the tickets.
     #[derive(Default)]
@@ -515,7 +525,7 @@ mod tests {
         fn ready() -> Bench {
             let mut bench = Bench::idle();
             bench.session(100);
-            bench.pipeline.claimed(Predecessor::Gone, bench.now);
+            bench.pipeline.claimed();
             bench
         }
 
@@ -523,8 +533,8 @@ mod tests {
             let system = System { id: 1, timeline: 1 };
             let (wal_end, confirmed, encoding) = (Lsn(9999), Lsn(confirmed), self.pipeline.encoding());
             let clock = Clock { at: self.now, shown: self.server_clock() };
-            let foreign = Foreign::Expected;
-            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at: self.now, clock, foreign };
+            let others = Vec::new();
+            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at: self.now, clock, others };
             self.pipeline.session_started(start, self.now);
         }
 
@@ -539,7 +549,7 @@ mod tests {
         }
 
         fn data(&mut self, body: &[u8]) -> Result<Flow> {
-            let frame = Frame::Data { start: Lsn(1), wal_end: Lsn(1), body };
+            let frame = Frame::Data { wal_end: Lsn(1), sent_at: i64::MIN, body };
             self.pipeline.frame(frame, self.now, &mut self.shelf)
         }
 
@@ -592,14 +602,18 @@ mod tests {
         let mut bench = Bench::idle();
         bench.session(100);
         assert_eq!((bench.begin(200), bench.row()), (Flow::Taken, Flow::Held));
-        bench.pipeline.claimed(Predecessor::MayLive(Duration::from_secs(30)), bench.now);
+        bench.pipeline.fenced(Duration::from_secs(30), bench.now);
         for second in 1..=10 {
             bench.at(f64::from(second) * 2.9);
             bench.pipeline.proved(bench.now);
-            assert_eq!((bench.row(), bench.pipeline.is_fencing(bench.now)), (Flow::Held, true));
+            assert_eq!((bench.row(), bench.pipeline.is_fencing()), (Flow::Held, true));
         }
-        bench.at(30.0);
-        assert_eq!((bench.row(), bench.pipeline.is_fencing(bench.now)), (Flow::Taken, false));
+        assert_eq!(bench.at(30.0).actions(), [Action::Claim]);
+        assert_eq!((bench.row(), bench.actions()), (Flow::Held, vec![]));
+        bench.pipeline.claim_failed(bench.now);
+        assert_eq!(bench.at(31.0).actions(), [Action::Claim]);
+        bench.pipeline.claimed();
+        assert_eq!((bench.row(), bench.pipeline.is_fencing()), (Flow::Taken, false));
         bench.ack();
     }
 
@@ -798,7 +812,7 @@ mod tests {
         assert_eq!(bench.at(0.2).actions(), [Action::Reconnect(Why::Replay)]);
         bench.pipeline.session_lost();
         bench.session(100);
-        bench.pipeline.claimed(Predecessor::Gone, bench.now);
+        bench.pipeline.claimed();
         bench.begin(200);
         (0..3).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
         assert_eq!(bench.shelf.taken.len(), 2, "the first row was settled before");

@@ -11,6 +11,8 @@ use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::sink::{Failure, Purge, Whose};
 
+/// How often a broken producer's queue is emptied while its answers land.
+const PURGE_QUEUE_EVERY: Duration = Duration::from_millis(200);
 /// The first pause after a failure that is not the event's.
 const FIRST_REST: Duration = Duration::from_millis(200);
 
@@ -23,8 +25,8 @@ pub(super) struct Producer {
     guilty: Vec<Position>,
     /// Rounds since something succeeded.
     rounds: u32,
-    /// What was only queued in this round is forgotten.
-    queue_purged: bool,
+    /// When what is only queued is forgotten again.
+    purge_queue_at: Option<Instant>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +93,7 @@ impl Producer {
                 // What an earlier round failed for says nothing about this one.
                 self.trouble = None;
                 self.guilty.clear();
-                self.queue_purged = false;
+                self.purge_queue_at = None;
                 self.state = State::Draining { cause, deadline };
             }
             // A drain for the lease can be called off, one for a failed delivery cannot.
@@ -123,13 +125,8 @@ impl Pipeline {
             }
             State::Renewing => {}
             State::Draining { cause: Cause::LeaseLost, .. } if leased => self.producer.state = State::Good,
-            State::Draining { cause: Cause::Delivery, .. } if !self.producer.queue_purged => {
-                // The producer is broken: what is queued would get no answer, and keep the others waiting.
-                self.producer.queue_purged = true;
-                self.actions.push_back(Action::Purge(Purge::Queued));
-            }
             State::Draining { cause, deadline } if nothing_left || over(deadline) => {
-                self.actions.push_back(Action::Purge(Purge::Everything));
+                self.purge_everything(now);
                 let deadline = now + self.settings.limits.settle;
                 self.producer.state = State::Purging { cause, deadline };
                 self.tick_producer(now);
@@ -141,19 +138,36 @@ impl Pipeline {
                     self.leave_session(Why::Replay);
                 }
             }
-            State::Draining { .. } | State::Purging { .. } | State::Resting { .. } => {}
+            State::Draining { cause: Cause::Delivery, .. } => self.purge_queue(now),
+            State::Draining { cause: Cause::LeaseLost, .. } | State::Purging { .. } | State::Resting { .. } => {}
+        }
+    }
+
+    /// The producer is broken: what is queued would get no answer and keep the others waiting, and batches that come
+    /// back from the broker are queued again.
+    fn purge_queue(&mut self, now: Instant) {
+        if self.producer.purge_queue_at.is_none_or(|at| now >= at) {
+            self.producer.purge_queue_at = Some(now + PURGE_QUEUE_EVERY);
+            self.actions.push_back(Action::Purge(Purge::Queued));
         }
     }
 
     /// The server's history is another one: forget the old one's rows, and whatever of them is still in flight.
-    pub(super) fn begin_another_history(&mut self, confirmed: Lsn) {
+    pub(super) fn begin_another_history(&mut self, confirmed: Lsn, now: Instant) {
         self.careful.clear();
         self.producer.guilty.clear();
         if self.ledger.inflight() > 0 {
-            self.actions.push_back(Action::Purge(Purge::Everything));
+            self.purge_everything(now);
             self.replace_producer(Cause::Delivery);
         }
         self.ledger.restart(confirmed);
+    }
+
+    fn purge_everything(&mut self, now: Instant) {
+        if self.ledger.inflight() > 0 {
+            self.unknown_until = Some(now + self.settings.sender_timeout);
+        }
+        self.actions.push_back(Action::Purge(Purge::Everything));
     }
 
     fn replace_producer(&mut self, cause: Cause) {

@@ -1,8 +1,8 @@
 //! The session's side of the pipeline: whose the slot is, for how long, and when to leave it.
 //!
-//! The slot is the lock: PostgreSQL lets one session stream from it. Every keepalive proves that the walsender had the
-//! slot when it sent it, so the relay asks for one every tenth of `sender_timeout`, and stops offering when two thirds
-//! of that time have passed since the last one was *sent*. What was offered may land until the whole time has passed.
+//! The slot is the lock: PostgreSQL lets one session stream from it. Whatever the walsender sends proves that it had the
+//! slot when it sent it, so the relay asks for a keepalive every tenth of `sender_timeout`, and stops offering when two
+//! thirds of that time have passed since the last frame was *sent*. What was offered may land until the whole time has passed.
 //! Whoever takes a slot that was not left cleanly waits out the whole time, counted from a later moment: when the
 //! former walsender was gone. So the two never publish at once.
 
@@ -10,18 +10,19 @@ use std::time::{Duration, Instant};
 
 use super::{Action, Ask, Cause, Flow, Pipeline, Why};
 use crate::lsn::Lsn;
-use crate::source::outbox::Foreign;
 use crate::source::{Encoding, System};
 
 /// How often the confirmed position is reported while it moves.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// A walsender that shuts down asks again as soon as it is answered: answers without news are spaced.
 const ANSWER_EVERY: Duration = Duration::from_millis(50);
+/// How long after a failed claim the next one is tried.
+const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 /// So many requests in a row without data or progress mean that the server waits for us to let it go.
 const PINGS_OF_A_STOPPING_SERVER: u32 = 8;
 
 /// What a session starts with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SessionStart {
     /// Which cluster, which history.
     pub system: System,
@@ -35,8 +36,8 @@ pub struct SessionStart {
     pub asked_at: Instant,
     /// What the server's clock showed.
     pub clock: Clock,
-    /// Whether tables that are no outbox may be in the stream.
-    pub foreign: Foreign,
+    /// Tables of the publication that are no outbox, as `schema.name`.
+    pub others: Vec<String>,
 }
 
 /// A moment of ours that lies before one of the server's: what the server dates later than `shown` happened later than
@@ -55,15 +56,6 @@ impl Clock {
         let micros = u64::try_from(server_date.checked_sub(self.shown)?).ok()?;
         self.at.checked_add(Duration::from_micros(micros))
     }
-}
-
-/// How the slot's last holder left it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Predecessor {
-    /// Cleanly, or it is known to be dead, or it was ourselves: nobody else can be publishing.
-    Gone,
-    /// Without a mark: it may be publishing until this time, its own `sender_timeout`, has passed.
-    MayLive(Duration),
 }
 
 #[derive(Debug)]
@@ -87,18 +79,16 @@ pub(super) struct Session {
 /// Whether the slot's last holder can still be publishing.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fence {
+    /// Nothing is known yet, or the claim is being written.
     Unclaimed,
+    /// Then the slot can be claimed.
     Until(Instant),
     Open,
 }
 
 impl Fence {
-    pub(super) fn is_open(self, now: Instant) -> bool {
-        match self {
-            Fence::Unclaimed => false,
-            Fence::Until(end) => now >= end,
-            Fence::Open => true,
-        }
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Fence::Open)
     }
 }
 
@@ -126,10 +116,10 @@ impl Pipeline {
         if same && !went_back {
             self.ledger.resume(start.confirmed);
         } else {
-            self.begin_another_history(start.confirmed);
+            self.begin_another_history(start.confirmed, now);
         }
         self.history = Some(start.system);
-        self.outbox.session_started(start.encoding, start.foreign);
+        self.outbox.session_started(start.encoding, start.others);
         self.told = start.confirmed;
         self.ledger.told(start.confirmed);
         self.renew_lease(start.asked_at);
@@ -148,14 +138,32 @@ impl Pipeline {
         });
     }
 
-    /// The position table names us as the slot's holder.
-    pub fn claimed(&mut self, predecessor: Predecessor, now: Instant) {
-        let fence = match predecessor {
-            Predecessor::Gone => Fence::Open,
-            Predecessor::MayLive(timeout) => Fence::Until(now + timeout.max(self.settings.sender_timeout)),
-        };
+    /// The position table names us as the slot's holder: nobody else can be publishing.
+    pub fn claimed(&mut self) {
         if let Some(session) = &mut self.session {
-            session.fence = fence;
+            session.fence = Fence::Open;
+        }
+    }
+
+    /// The position table names a holder that may still be publishing. Its name stays there until the fence ends, so
+    /// that whoever comes next, be it ourselves after a reconnect, waits for it as well.
+    pub fn fenced(&mut self, timeout: Duration, now: Instant) {
+        if let Some(session) = &mut self.session {
+            session.fence = Fence::Until(now + timeout.max(self.settings.sender_timeout));
+        }
+    }
+
+    /// The claim that was asked for could not be written: it is asked for again.
+    pub fn claim_failed(&mut self, now: Instant) {
+        if let Some(session) = &mut self.session {
+            session.fence = Fence::Until(now + CLAIM_AGAIN);
+        }
+    }
+
+    /// The server's clock, looked at again: clocks drift and are set.
+    pub fn dated(&mut self, clock: Clock) {
+        if let Some(session) = &mut self.session {
+            session.clock = clock;
         }
     }
 
@@ -191,7 +199,6 @@ impl Pipeline {
         let confirmed = self.ledger.confirmed();
         let session = self.session.as_mut().expect("frames come in a session");
         session.received = session.received.max(wal_end);
-        let proof = session.clock.earliest(sent_at);
         if reply_requested {
             session.answer_wanted = true;
             session.pings = if confirmed > session.reported { 0 } else { session.pings + 1 };
@@ -199,9 +206,14 @@ impl Pipeline {
                 self.server_stopping(now);
             }
         }
-        // By the date of sending: it may have waited long in a buffer, and its walsender be gone since.
-        if let Some(sent) = proof {
-            self.renew_lease(sent.min(now));
+        self.sent(sent_at, now);
+    }
+
+    /// The walsender had the slot when it sent this: by the date of sending, because it may have waited long in a buffer
+    /// and its walsender be gone since.
+    pub(super) fn sent(&mut self, sent_at: i64, now: Instant) {
+        if let Some(proof) = self.session.as_ref().and_then(|session| session.clock.earliest(sent_at)) {
+            self.renew_lease(proof.min(now));
         }
     }
 
@@ -229,6 +241,7 @@ impl Pipeline {
         let confirmed = self.ledger.confirmed();
         let question = self.settings.question();
         let idle = self.ledger.inflight() == 0;
+        let stopping = self.stopping.is_some();
         let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
         if session.release_at.is_some_and(|at| now >= at) {
             if !idle || session.held_since.is_some() {
@@ -236,6 +249,10 @@ impl Pipeline {
             }
             // Nothing keeps the server: it ends the stream itself, or is not stopping after all.
             session.release_at = None;
+        }
+        if matches!(session.fence, Fence::Until(end) if now >= end) && !stopping {
+            session.fence = Fence::Unclaimed;
+            self.actions.push_back(Action::Claim);
         }
         let news = confirmed > session.reported;
         let since = now.saturating_duration_since(session.reported_at);

@@ -26,7 +26,7 @@ impl Relay {
         }
         let mut reasons = self.sink.reasons();
         reasons.extend(self.kafka_trouble(now));
-        let state = if self.pipeline.is_fencing(now) {
+        let state = if self.pipeline.is_fencing() {
             State::Fencing
         } else if self.pipeline.is_recovering() {
             State::Recovering

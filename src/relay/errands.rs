@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::link::Link;
 use super::probe::{self, Errand, Probe, Seen};
-use super::session::Closed;
+use super::session::{self, Closed};
 use super::{Relay, TICK};
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
@@ -38,6 +38,8 @@ pub(super) enum Done {
     Probe(Instant, Box<std::result::Result<Probe, Closed>>),
     Topics(Vec<(String, Finding)>),
     Retired,
+    /// Our name is on the slot, for the session that began then.
+    Claimed(Instant, Result<()>),
     Http(Result<()>),
 }
 
@@ -50,6 +52,7 @@ impl Relay {
         };
         match done {
             Done::Retired => {}
+            Done::Claimed(since, result) => self.claimed(since, result),
             Done::Topics(findings) => {
                 self.question_out = false;
                 self.sink.learn(findings);
@@ -67,15 +70,19 @@ impl Relay {
         let now = Instant::now();
         match result {
             Ok(probe) => {
-                // An answer about an older session says nothing about this one.
-                if matches!(&self.link, Link::Up(live) if live.since < asked) {
+                // An answer about an older session, or by another server, says nothing about this one.
+                let ours = !probe.server.in_recovery && probe.server.system.is_none_or(|it| Some(it) == self.system);
+                if ours && matches!(&self.link, Link::Up(live) if live.since < asked) {
+                    self.pipeline.dated(probe.clock);
                     match probe.sender {
                         Seen::At(moment) => self.pipeline.proved(moment),
                         Seen::Gone => self.pipeline.overtaken(),
                         Seen::Unasked => {}
                     }
-                    if probe.saved == Some(Claim::Lost) {
-                        self.pipeline.overtaken();
+                    match probe.saved {
+                        Some(Claim::Ours) => self.saved = (now, self.saving),
+                        Some(Claim::Lost) if !self.pipeline.is_fencing() => self.pipeline.overtaken(),
+                        Some(Claim::Lost) | None => {}
                     }
                 }
                 let facts = SlotFacts {
@@ -86,7 +93,10 @@ impl Relay {
                 };
                 self.board.slot_facts(facts, probe.server.wal_lsn);
             }
-            Err(closed) if closed.is_final(self.streamed) => self.close(closed),
+            // What we found wrong ourselves is final; what the server said to this one question need not be.
+            Err(closed) if closed.is_final(self.streamed) && closed.error().is_some_and(|e| e.sqlstate().is_none()) => {
+                self.close(closed);
+            }
             Err(closed) => {
                 let Some(error) = closed.error() else { return };
                 let stopping = matches!(error.sqlstate(), Some("57P01" | "57P03"));
@@ -149,13 +159,34 @@ impl Relay {
         });
     }
 
+    /// The fence has ended: puts our name on the slot.
+    pub(super) fn send_claim(&mut self) {
+        let (Link::Up(live), Some(system)) = (&self.link, self.system) else { return };
+        let (since, backend_pid, mut wanted) = (live.since, live.backend_pid, self.wanted.clone());
+        wanted.postgres.connection.hosts = vec![live.host.clone()];
+        self.tasks.spawn(async move { Done::Claimed(since, session::claim(wanted, system, backend_pid).await) });
+    }
+
+    fn claimed(&mut self, since: Instant, result: Result<()>) {
+        if !matches!(&self.link, Link::Up(live) if live.since == since) {
+            return;
+        }
+        match result {
+            Ok(()) => self.pipeline.claimed(),
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "cannot put our name on the slot");
+                self.pipeline.claim_failed(Instant::now());
+            }
+        }
+    }
+
     /// The position, when events were settled since it was last written: a keepalive alone is no reason to write WAL.
     fn position_to_save(&mut self, now: Instant) -> Option<(System, Lsn)> {
         let (saved_at, published) = self.saved;
         if self.board.status.published == published || now < saved_at + SAVE_EVERY {
             return None;
         }
-        self.saved = (now, self.board.status.published);
+        self.saving = self.board.status.published;
         self.system.map(|system| (system, self.pipeline.confirmed()))
     }
 

@@ -4,9 +4,18 @@
 //! host, process id, start time, boot id, pid namespace. Then a restart after a crash need not wait.
 
 use std::fs;
+use std::time::Duration;
 
-use crate::pipeline::Predecessor;
 use crate::source::catalog::Place;
+
+/// How the slot's last holder left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Predecessor {
+    /// Cleanly, or it is known to be dead, or it was ourselves: nobody else can be publishing.
+    Gone,
+    /// Without a mark: it may be publishing until this time, its own `sender_timeout`, has passed.
+    MayLive(Duration),
+}
 
 /// This process's name in the position table.
 pub(super) fn own_name() -> String {
@@ -77,7 +86,7 @@ fn read(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     use super::*;
     use crate::lsn::Lsn;

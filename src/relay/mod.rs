@@ -31,16 +31,19 @@ use crate::source::System;
 use crate::source::catalog::Catalog;
 use crate::source::dial;
 use crate::source::outbox::unix_ms;
-use crate::source::wire::{Frame, Reply, StandbyStatus};
+use crate::source::wire::{Frame, Reading, Reply, StandbyStatus, Turn};
 use board::{Board, system_time};
 use errands::{Done, Due};
+use identity::Predecessor;
 use link::{Event, Link, Live};
 use session::{Closed, Opened, Wanted};
 
 /// How often time is told to the pipeline and the status is shown.
 const TICK: Duration = Duration::from_millis(50);
-/// How often a standby looks whether the slot is free.
-const STANDBY_LOOK: Duration = Duration::from_millis(500);
+/// How long a standby looks at the slot in one SQL session. Not for ever: such a session holds up a smart shutdown.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+/// The pause before a held slot is looked at again.
+const STANDBY_PAUSE: Duration = Duration::from_millis(200);
 /// How long the polite end of a session may take.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -84,6 +87,8 @@ struct Relay {
     question_out: bool,
     /// When the position was last written, and how many events were published then.
     saved: (Instant, u64),
+    /// How many there were when the write under way was sent.
+    saving: u64,
     odd: Oddities,
 }
 
@@ -118,6 +123,7 @@ impl Relay {
             errand_out: false,
             question_out: false,
             saved: (now, 0),
+            saving: 0,
             odd: Oddities::default(),
         })
     }
@@ -186,6 +192,10 @@ impl Relay {
 
     fn read_frames(&mut self, now: Instant) {
         let Link::Up(live) = &mut self.link else { return };
+        if self.failure.is_some() {
+            live.held = true;
+            return;
+        }
         live.held = false;
         let mut wal_end = self.board.status.server;
         let result = loop {
@@ -224,6 +234,7 @@ impl Relay {
             Action::Status(ask) => self.send_status(ask),
             Action::Reconnect(why) => self.reconnect(why),
             Action::Purge(purge) => self.sink.purge(purge),
+            Action::Claim => self.send_claim(),
             Action::NewProducer => self.renew_producer(now),
             Action::Reject(rejected) => {
                 self.metrics.rejected(rejected.reason);
@@ -291,7 +302,12 @@ impl Relay {
     fn linked(&mut self, event: Event) {
         match event {
             Event::Due => {
-                let opening = session::open(self.wanted.clone(), self.pipeline.encoding());
+                let patience = match &self.closed {
+                    // The first look tells who holds it; then one session looks on for a while.
+                    Some(Closed::Held(_)) => STANDBY_PATIENCE,
+                    Some(Closed::Unreached(_) | Closed::Failed(_)) | None => Duration::ZERO,
+                };
+                let opening = session::open(self.wanted.clone(), self.pipeline.encoding(), patience);
                 self.link = Link::Opening(Box::pin(opening));
             }
             Event::Opened(result) => match *result {
@@ -325,14 +341,23 @@ impl Relay {
         self.streamed = true;
         self.last_backend_pid = Some(backend_pid);
         self.pipeline.session_started(start, now);
-        self.pipeline.claimed(predecessor, now);
+        match predecessor {
+            Predecessor::Gone => self.pipeline.claimed(),
+            Predecessor::MayLive(timeout) => self.pipeline.fenced(timeout, now),
+        }
         self.due.probe = now;
         self.link = Link::Up(Box::new(Live { stream, backend_pid, host, since: now, held: false, gather_until: None }));
     }
 
     fn not_opened(&mut self, closed: Closed) {
         let pause = match &closed {
-            Closed::Held(_) => STANDBY_LOOK,
+            Closed::Held(holder) => {
+                if self.pipeline.is_stopping() && self.last_backend_pid != Some(holder.pid) {
+                    // Another process has the slot: there is nothing to tell any more.
+                    self.pipeline.halt(Instant::now());
+                }
+                STANDBY_PAUSE
+            }
             Closed::Unreached(error) | Closed::Failed(error) => {
                 tracing::warn!(error = error.chain(), "no replication session");
                 self.backoff()
@@ -405,18 +430,17 @@ impl Relay {
         self.topics[index].get_or_insert_with(|| self.metrics.topic(self.sink.topic_name(id)))
     }
 
-    /// The mark that lets a successor start at once, then the last status and the end of the stream.
+    /// The last status, the mark that lets a successor start at once, the end of the stream.
     async fn goodbye(mut self) -> Result<()> {
         let within = (self.wanted.limits.shutdown / 10).max(Duration::from_millis(200));
-        // Before the slot is free: nothing is in flight and nothing will be offered any more.
-        if let (Some(system), 0) = (self.system, self.pipeline.ledger().inflight()) {
-            match tokio::time::timeout(within, self.leave_mark(system)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(error = error.chain(), "no clean-leave mark: a successor will wait"),
-                Err(_) => tracing::warn!("no clean-leave mark in time: a successor will wait"),
-            }
-        }
         self.send_status(Ask::Nothing);
+        let told = self.tell(within);
+        match tokio::time::timeout(within, told).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(repeats)) => tracing::warn!(repeats, "the server did not take the last position: these rows repeat"),
+            Ok(Err(error)) => tracing::warn!(error = error.chain(), "the last position may not have arrived"),
+            Err(_) => tracing::warn!("the last position may not have arrived"),
+        }
         let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
         let left = match link {
             Link::Up(live) => live.stream.leave(within).await,
@@ -424,20 +448,37 @@ impl Relay {
             Link::Down { .. } | Link::Opening(_) => Ok(()),
         };
         if let Err(error) = left {
-            tracing::warn!(error = error.chain(), "the session did not end in good order");
+            tracing::info!(error = error.chain(), "the session did not end in good order");
         }
         tracing::info!(confirmed = %self.pipeline.confirmed(), published = self.board.status.published, "stopped");
-        match self.failure {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        // Taking a producer apart blocks, and longer than we may when a name server is silent.
+        let (sink, failure) = (self.sink, self.failure);
+        let gone = tokio::task::spawn_blocking(move || drop(sink));
+        tokio::time::timeout(within, gone).await.ok();
+        failure.map_or(Ok(()), Err)
     }
 
-    async fn leave_mark(&self, system: System) -> Result<()> {
-        let postgres = &self.wanted.postgres;
+    /// Leaves the clean mark before the slot is free, and waits until the server has read the last status. Nothing is
+    /// read meanwhile: a walsender that cannot write on turns to what we wrote. Answers with the rows that will repeat.
+    async fn tell(&mut self, within: Duration) -> Result<u64> {
+        if let Link::Up(live) = &mut self.link {
+            tokio::time::timeout(within, live.stream.turn(Reading::Off)).await.unwrap_or(Ok(Turn { read: 0 }))?;
+        }
+        let Some(system) = self.system else { return Ok(0) };
+        let (postgres, confirmed) = (&self.wanted.postgres, self.pipeline.confirmed());
         let catalog = Catalog::connect(&postgres.connection, self.wanted.limits.sql).await?;
-        catalog.leave(&postgres.slot, &self.wanted.leader, system, self.pipeline.confirmed()).await?;
-        Ok(())
+        if self.pipeline.may_hand_over(Instant::now()) {
+            catalog.leave(&postgres.slot, &self.wanted.leader, system, confirmed).await?;
+        }
+        let end = Instant::now() + within / 2;
+        loop {
+            let slot = catalog.slot(&postgres.slot).await?;
+            let known = slot.and_then(|slot| slot.confirmed).unwrap_or(confirmed);
+            if known >= confirmed || Instant::now() >= end || !matches!(self.link, Link::Up(_)) {
+                return Ok(self.pipeline.ledger().repeats(known.min(confirmed)));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 

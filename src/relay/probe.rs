@@ -4,17 +4,19 @@
 //! open would itself hold up that shutdown. The probe proves that our walsender still runs (the lease, while frames
 //! wait unread), sees the slot's facts, and writes the position when it is due.
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use super::session::{Closed, Wanted, check_publication, usable};
+use super::session::{Closed, Wanted, check_publication, pg_micros, usable};
 use crate::error::Result;
 use crate::lsn::Lsn;
+use crate::pipeline::Clock;
 use crate::source::System;
 use crate::source::catalog::{Catalog, Claim, Sender, Server, Slot};
 
 /// What the database said.
 pub(super) struct Probe {
     pub(super) server: Server,
+    pub(super) clock: Clock,
     pub(super) slot: Slot,
     /// Whether our walsender still runs.
     pub(super) sender: Seen,
@@ -26,7 +28,7 @@ pub(super) struct Probe {
 pub(super) enum Seen {
     /// There is no session to ask for.
     Unasked,
-    /// It runs, and was listening to us at this moment.
+    /// It ran at this moment.
     At(Instant),
     /// It is gone.
     Gone,
@@ -47,7 +49,9 @@ pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result
         Some(pid) => seen(&catalog, pid).await?,
         None => Seen::Unasked,
     };
+    let at = Instant::now();
     let server = catalog.server().await?;
+    let clock = Clock { at, shown: pg_micros(server.clock) };
     let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
     let publication = catalog.publication(&postgres.publication).await?;
     check_publication(publication.as_ref(), &postgres.publication, &wanted.outboxes)?;
@@ -55,19 +59,14 @@ pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result
         Some((system, confirmed)) => Some(catalog.save(&postgres.slot, &wanted.leader, system, confirmed).await?),
         None => None,
     };
-    Ok(Probe { server, slot, sender, saved })
+    Ok(Probe { server, clock, slot, sender, saved })
 }
 
-/// The time of our last status update that the walsender has read, by the time that we wrote into it; or, where the
-/// role may not see that, the time of asking whether the walsender still runs.
+/// That the walsender runs proves that it had the slot when we asked: a successor's wait begins when it is gone.
 async fn seen(catalog: &Catalog, pid: i32) -> Result<Seen> {
-    let (asked, asked_by_clock) = (Instant::now(), SystemTime::now());
+    let asked = Instant::now();
     Ok(match catalog.sender(pid).await? {
         Sender::Gone => Seen::Gone,
-        Sender::Alive { heard_at: None } => Seen::At(asked),
-        Sender::Alive { heard_at: Some(heard_at) } => {
-            let age = asked_by_clock.duration_since(heard_at).unwrap_or_default();
-            Seen::At(asked.checked_sub(age).unwrap_or(asked))
-        }
+        Sender::Alive { .. } => Seen::At(asked),
     })
 }

@@ -4,16 +4,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::timeout;
 
-use super::identity;
+use super::identity::{self, Predecessor};
 use crate::config;
 use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
-use crate::pipeline::{Clock, Predecessor, SessionStart};
-use crate::source::Encoding;
+use crate::pipeline::{Clock, SessionStart};
 use crate::source::catalog::{Catalog, Holder, Publication, Slot, SlotKind};
-use crate::source::outbox::Foreign;
 use crate::source::wire::{Session, Start, Stream};
+use crate::source::{Encoding, System};
+
+/// How often a held slot is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A stream that is ours.
 pub(super) struct Opened {
@@ -69,16 +71,18 @@ pub(super) struct Wanted {
     pub(super) leader: String,
 }
 
-pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Result<Opened, Closed> {
+/// Opens a session, or says why there is none. A slot that another session holds is looked at again and again for as
+/// long as `patience` lasts, in one and the same SQL session.
+pub(super) async fn open(
+    wanted: Wanted,
+    encoding: Encoding,
+    patience: Duration,
+) -> std::result::Result<Opened, Closed> {
     let Wanted { postgres, outboxes, limits, leader } = &wanted;
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
-    let slot = catalog.slot(&postgres.slot).await?;
-    let slot = usable(slot, &postgres.slot, &postgres.connection.dbname)?;
-    if let Some(holder) = slot.holder {
-        return Err(Closed::Held(holder));
-    }
+    await_slot(&catalog, postgres, patience).await?;
     let publication = catalog.publication(&postgres.publication).await?;
-    let foreign = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
+    let others = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
     let at = Instant::now();
     let server = catalog.server().await?;
     let clock = Clock { at, shown: pg_micros(server.clock) };
@@ -95,20 +99,53 @@ pub(super) async fn open(wanted: Wanted, encoding: Encoding) -> std::result::Res
     let stream = timeout(postgres.connection.connect_timeout, session.start(start))
         .await
         .map_err(|_| Error::transient("the server did not start to stream in time"))??;
-    let place = catalog.claim(&postgres.slot, system, leader, postgres.sender_timeout).await?;
-    // Only now that the slot is ours, nobody else moves its position.
-    let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
-    if slot.holder.is_some_and(|holder| holder.pid != backend_pid) {
-        return Err(Closed::Failed(Error::transient("the slot was taken by another session meanwhile")));
-    }
+    let place = catalog.position(&postgres.slot).await?;
     let predecessor = identity::predecessor(place.as_ref(), leader);
-    let confirmed = slot.confirmed.unwrap_or(Lsn::ZERO);
-    let start = SessionStart { system, wal_end: server.wal_lsn, confirmed, encoding, asked_at, clock, foreign };
+    // The name of one that may live stays in the table until it is surely silent: whoever comes next waits for it too.
+    if predecessor == Predecessor::Gone {
+        catalog.claim(&postgres.slot, system, leader, postgres.sender_timeout).await?;
+    }
+    let confirmed = still_ours(&catalog, postgres, backend_pid).await?;
+    let start = SessionStart { system, wal_end: server.wal_lsn, confirmed, encoding, asked_at, clock, others };
     Ok(Opened { stream, start, predecessor, backend_pid, host })
 }
 
+/// Puts our name on the slot, if the walsender with this pid still holds it.
+pub(super) async fn claim(wanted: Wanted, system: System, backend_pid: i32) -> Result<()> {
+    let (postgres, limits) = (&wanted.postgres, &wanted.limits);
+    let catalog = Catalog::connect(&postgres.connection, limits.sql).await?;
+    catalog.claim(&postgres.slot, system, &wanted.leader, postgres.sender_timeout).await?;
+    still_ours(&catalog, postgres, backend_pid).await.map(drop)
+}
+
+/// The slot's position, which nobody else moves while our walsender holds it.
+async fn still_ours(catalog: &Catalog, postgres: &config::Postgres, backend_pid: i32) -> Result<Lsn> {
+    let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
+    match slot.holder {
+        Some(holder) if holder.pid == backend_pid => Ok(slot.confirmed.unwrap_or(Lsn::ZERO)),
+        Some(_) | None => Err(Error::transient("the slot is not ours any more")),
+    }
+}
+
+/// Waits until the slot is usable and free.
+async fn await_slot(
+    catalog: &Catalog,
+    postgres: &config::Postgres,
+    patience: Duration,
+) -> std::result::Result<(), Closed> {
+    let end = Instant::now() + patience;
+    loop {
+        let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
+        match slot.holder {
+            None => return Ok(()),
+            Some(holder) if Instant::now() >= end => return Err(Closed::Held(holder)),
+            Some(_) => tokio::time::sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
 /// A time as PostgreSQL counts it: microseconds since 2000-01-01 UTC.
-fn pg_micros(time: SystemTime) -> i64 {
+pub(super) fn pg_micros(time: SystemTime) -> i64 {
     let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(946_684_800);
     let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     match time.duration_since(epoch) {
@@ -150,13 +187,13 @@ pub(super) fn usable(slot: Option<Slot>, name: &str, database: &str) -> Result<S
     Ok(slot)
 }
 
-/// The publication sends the inserts of every outbox table under its own name, or what is missing. Answers whether it
-/// sends other tables too.
+/// The publication sends the inserts of every outbox table under its own name, or what is missing. Answers with the
+/// other tables that it sends.
 pub(super) fn check_publication(
     publication: Option<&Publication>,
     name: &str,
     outboxes: &[config::Outbox],
-) -> Result<Foreign> {
+) -> Result<Vec<String>> {
     let Some(publication) = publication else {
         return Err(Error::definite(format!("publication \"{name}\" does not exist"))
             .hint("outboxd init creates it; rows committed while it was missing are not in the stream"));
@@ -182,6 +219,6 @@ pub(super) fn check_publication(
             config::OutboxSource::MessagePrefix(_) => false,
         })
     };
-    let only_ours = publication.tables.iter().all(|listed| is_outbox(&listed.schema, &listed.name));
-    Ok(if only_ours { Foreign::Unexpected } else { Foreign::Expected })
+    let others = publication.tables.iter().filter(|listed| !is_outbox(&listed.schema, &listed.name));
+    Ok(others.map(|listed| format!("{}.{}", listed.schema, listed.name)).collect())
 }

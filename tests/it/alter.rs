@@ -131,6 +131,24 @@ fn a_table_renamed_away_and_back_goes_on() {
 }
 
 #[test]
+fn a_row_written_under_another_name_while_no_relay_ran_is_not_passed_over() {
+    let scene = keyed(scene_of(COLUMNS));
+    insert(&scene, "1");
+    scene.database.exec("alter table events rename to elsewhere");
+    scene.database.exec("insert into elsewhere (id, payload) values ('2', '2')");
+    scene.database.exec("alter table elsewhere rename to events");
+    insert(&scene, "3");
+    let mut relay = Relay::start(&scene.config);
+    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    assert!(
+        relay.log().contains("rows of table \\\"public.elsewhere\\\", which looks like an outbox"),
+        "{}",
+        relay.log()
+    );
+    assert_eq!(scene.reader.wait_count(1, PATIENCE).len(), 1);
+}
+
+#[test]
 fn a_row_written_under_another_name_stops_the_relay_until_that_name_is_configured() {
     // Without probes, which would find the table gone from the publication first.
     let scene = keyed(scene_of(COLUMNS));

@@ -9,7 +9,7 @@ use crate::support::postgres::Version;
 use crate::support::process::{Farewell, Process};
 use crate::support::relay::Relay;
 use crate::support::scene::Scene;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, throughout};
 
 /// A hand-over on one machine takes no longer: the slot is looked at twice a second.
 const TAKEN_OVER: Duration = Duration::from_secs(3);
@@ -77,4 +77,37 @@ fn published(relay: &Relay) {
 fn role(relay: &Relay) -> String {
     let body = relay.readiness().map(|(_, body)| body).unwrap_or_default();
     body["role"].as_str().unwrap_or_default().to_string()
+}
+
+#[test]
+fn a_holder_that_may_live_is_waited_for_through_reconnects_and_restarts() {
+    let scene = Scene::new();
+    let slot = scene.config.slot();
+    scene.database.exec(&format!(
+        "insert into outboxd.position (slot, system_id, timeline, confirmed, leader, sender_timeout_ms, left_cleanly,
+             claimed_at, updated_at)
+         values ('{slot}', 1, 1, '0/0', 'elsewhere/7/1/another-boot/1', 6000, false, now(), now())"
+    ));
+    let silent = || scene.reader.count() == 0;
+    let mut relay = Relay::start(&scene.config);
+    relay.wait_unready("fencing", PATIENCE);
+    scene.write("k", "1");
+    throughout("the other may be publishing", Duration::from_secs(4), silent);
+    scene.database.cut_replication(slot);
+    throughout("a reconnect does not end the wait", Duration::from_secs(4), silent);
+    relay.wait_unready("fencing", PATIENCE);
+    relay.sigkill();
+    let mut relay = Relay::start(&scene.config);
+    relay.wait_unready("fencing", PATIENCE);
+    throughout("nor does a crash", Duration::from_secs(4), silent);
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0));
+    let mut relay = Relay::start(&scene.config);
+    relay.wait_unready("fencing", PATIENCE);
+    throughout("nor does a clean stop", Duration::from_secs(4), silent);
+    scene.reader.wait_count(1, PATIENCE);
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0));
+    // It has published, and left in good order: nobody is waited for any more.
+    scene.relay();
 }

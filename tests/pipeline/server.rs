@@ -107,14 +107,16 @@ pub struct Walsender {
 /// A frame that owns its bytes.
 #[derive(Debug, Clone)]
 pub enum OwnedFrame {
-    Data { wal_end: Lsn, body: Vec<u8> },
+    Data { wal_end: Lsn, sent: Instant, sent_at: i64, body: Vec<u8> },
     Keepalive { wal_end: Lsn, sent: Instant, sent_at: i64, reply_requested: bool },
 }
 
 impl OwnedFrame {
     pub fn frame(&self) -> Frame<'_> {
         match self {
-            OwnedFrame::Data { wal_end, body } => Frame::Data { start: *wal_end, wal_end: *wal_end, body },
+            OwnedFrame::Data { wal_end, sent: _, sent_at, body } => {
+                Frame::Data { wal_end: *wal_end, sent_at: *sent_at, body }
+            }
             OwnedFrame::Keepalive { wal_end, sent: _, sent_at, reply_requested } => {
                 Frame::Keepalive { wal_end: *wal_end, sent_at: *sent_at, reply_requested: *reply_requested }
             }
@@ -309,7 +311,7 @@ impl Server {
                 }
             }
         };
-        Some(OwnedFrame::Data { wal_end: session.sent, body })
+        Some(OwnedFrame::Data { wal_end: session.sent, sent: now, sent_at, body })
     }
 
     fn event(&mut self, events: &mut Events, dice: &mut Dice, position: Position) -> u64 {

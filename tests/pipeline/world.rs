@@ -7,8 +7,7 @@ use outboxd::config;
 use outboxd::config::{OutboxSource, Pattern, Piece};
 use outboxd::ledger::Ticket;
 use outboxd::lsn::Lsn;
-use outboxd::pipeline::{Action, Ask, Clock, Flow, Pipeline, Predecessor, SessionStart, Settings};
-use outboxd::source::outbox::Foreign;
+use outboxd::pipeline::{Action, Ask, Clock, Flow, Pipeline, SessionStart, Settings};
 
 use crate::broker::{Broker, Faults, Gate};
 use crate::dice::Dice;
@@ -58,13 +57,16 @@ impl Plan {
     }
 }
 
+/// A relay on another machine, of which nothing is known.
+const ELSEWHERE: u64 = u64::MAX;
+
 /// The process: a pipeline and what its shell knows.
 struct Relay {
     pipeline: Pipeline,
     link: Option<Link>,
     connect_at: Instant,
-    /// The first session of this process finds the slot as this.
-    predecessor: Predecessor,
+    /// Its name in the position table.
+    name: u64,
     producer_ready_at: Option<Instant>,
     lease: Option<Instant>,
 }
@@ -90,7 +92,9 @@ pub struct World {
     pub broker: Broker,
     relay: Option<Relay>,
     restart_at: Instant,
-    clean: bool,
+    /// Who the position table says may still be publishing; `None` after a clean leave.
+    holder: Option<u64>,
+    relays: u64,
     /// Nothing of the relay's reaches the server until then.
     deaf_until: Instant,
     /// The server's timeline that the relay knows.
@@ -131,7 +135,8 @@ impl World {
             broker,
             relay: None,
             restart_at: now,
-            clean: true,
+            holder: None,
+            relays: 0,
             deaf_until: now,
             timeline: 1,
             judged: 0,
@@ -218,7 +223,7 @@ impl World {
         }
         if server_crash {
             self.note("server crash");
-            self.clean = false;
+            self.holder = Some(ELSEWHERE);
             self.server.crash();
             self.forget_a_clean_stop();
         }
@@ -228,7 +233,7 @@ impl World {
         if relay_crash && self.relay.is_some() {
             self.note("relay crash");
             self.end_relay();
-            self.clean = false;
+            self.holder = Some(ELSEWHERE);
             self.broker.forget(&mut self.dice);
         }
         if stop && let Some(relay) = &mut self.relay {
@@ -305,6 +310,8 @@ impl World {
             link.frame = self.server.send(&self.broker.events, SENDER_TIMEOUT, self.now, &mut self.dice);
         }
         let Some(frame) = link.frame.take() else { return };
+        let (OwnedFrame::Data { sent, .. } | OwnedFrame::Keepalive { sent, .. }) = &frame;
+        relay.lease = relay.lease.max(Some(*sent));
         let lease_end = relay.lease.expect("a session has a lease") + SENDER_TIMEOUT * 2 / 3;
         let successor = link.heard + SENDER_TIMEOUT * 2;
         let (fence_end, severed) = (link.fence_end, link.severed);
@@ -312,11 +319,7 @@ impl World {
         let flow = relay.pipeline.frame(frame.frame(), self.now, &mut self.broker);
         self.broker.gate = None;
         match flow {
-            Ok(Flow::Taken) => {
-                if let OwnedFrame::Keepalive { sent, .. } = frame {
-                    relay.lease = relay.lease.max(Some(sent));
-                }
-            }
+            Ok(Flow::Taken) => {}
             Ok(Flow::Held) => link.frame = Some(frame),
             Err(error) => panic!("{}", error.chain()),
         }
@@ -379,12 +382,14 @@ impl World {
             && link.claim_at.is_some_and(|at| self.now >= at)
         {
             link.claim_at = None;
-            relay.pipeline.claimed(relay.predecessor, self.now);
-            link.fence_end = Some(match relay.predecessor {
-                Predecessor::Gone => self.now,
-                Predecessor::MayLive(_) => self.now + SENDER_TIMEOUT,
-            });
-            self.clean = false;
+            if self.holder.is_none_or(|holder| holder == relay.name) {
+                relay.pipeline.claimed();
+                link.fence_end = Some(self.now);
+                self.holder = Some(relay.name);
+            } else {
+                relay.pipeline.fenced(SENDER_TIMEOUT, self.now);
+                link.fence_end = Some(self.now + SENDER_TIMEOUT);
+            }
         }
         if relay.producer_ready_at.is_some_and(|at| self.now >= at) {
             relay.producer_ready_at = None;
@@ -398,13 +403,13 @@ impl World {
 
     fn start_relay(&mut self) {
         let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits: self.limits.clone() };
-        let predecessor = if self.clean { Predecessor::Gone } else { Predecessor::MayLive(SENDER_TIMEOUT) };
-        self.note(&format!("relay starts, {predecessor:?}"));
+        self.relays += 1;
+        self.note(&format!("relay {} starts, the holder is {:?}", self.relays, self.holder));
         self.relay = Some(Relay {
             pipeline: Pipeline::new(&outboxes(), &[route()], "outboxd", settings),
             link: None,
             connect_at: self.now,
-            predecessor,
+            name: self.relays,
             producer_ready_at: None,
             lease: None,
         });
@@ -436,7 +441,7 @@ impl World {
             encoding,
             asked_at: self.now,
             clock,
-            foreign: Foreign::Expected,
+            others: vec!["public.foreign".into()],
         };
         relay.pipeline.session_started(start, self.now);
         relay.lease = relay.lease.max(Some(self.now));
@@ -466,8 +471,12 @@ impl World {
                     self.server.session = None;
                 }
                 relay.pipeline.session_lost();
-                relay.predecessor = Predecessor::Gone;
                 relay.connect_at = self.now + Duration::from_millis(self.dice.below(300));
+            }
+            Action::Claim if self.dice.once_in(4) => relay.pipeline.claim_failed(self.now),
+            Action::Claim => {
+                self.holder = Some(relay.name);
+                relay.pipeline.claimed();
             }
             Action::Purge(purge) => self.broker.purge(purge),
             Action::NewProducer => {
@@ -492,7 +501,7 @@ impl World {
 
     fn stopped(&mut self, repeats: u64) {
         let Some(relay) = &mut self.relay else { return };
-        let confirmed = relay.pipeline.confirmed();
+        let (confirmed, name) = (relay.pipeline.confirmed(), relay.name);
         let reached = self.now >= self.deaf_until
             && relay.link.as_ref().is_some_and(|link| !link.severed)
             && self.server.session.is_some();
@@ -507,7 +516,9 @@ impl World {
         if repeats == 0 && self.server.confirmed >= confirmed {
             self.broker.settled = settled;
         }
-        self.clean = reached;
+        if reached && self.holder == Some(name) {
+            self.holder = None;
+        }
         self.end_relay();
     }
 
@@ -534,7 +545,7 @@ impl World {
         self.server.fail_over(&mut self.broker.events, &mut self.dice);
         self.broker.open_history();
         self.judged = 0;
-        self.clean = false;
+        self.holder = Some(ELSEWHERE);
         self.sever();
     }
 

@@ -34,6 +34,9 @@ pub use topics::{Finding, Scope};
 /// Batches larger than this gained nothing when measured; a topic that accepts less makes them smaller.
 const BATCH_BYTES: usize = 256 * 1024;
 
+/// Below this, batches cost throughput, one request being under way at a time.
+const SMALL_BATCH: usize = 16 * 1024;
+
 const PRODUCER_DEFAULTS: [(&str, &str); 4] = [
     ("linger.ms", "1"),
     ("compression.type", "lz4"),
@@ -50,6 +53,8 @@ pub struct Kafka {
     producer: ThreadedProducer<Context>,
     admin: Arc<AdminClient<DefaultClientContext>>,
     topics: Topics,
+    /// What the user wants, and what is used.
+    typed_batch_bytes: usize,
     batch_bytes: usize,
     /// What every known topic accepts.
     largest_batch: usize,
@@ -85,6 +90,7 @@ impl Kafka {
             producer,
             admin: Arc::new(admin),
             topics: Topics::default(),
+            typed_batch_bytes: batch_bytes,
             batch_bytes,
             largest_batch: usize::MAX,
             compressed,
@@ -113,7 +119,10 @@ impl Kafka {
 
     /// Puts a new producer in the place of the old one.
     pub fn renew(&mut self, generation: u32) -> Result<Retired> {
-        self.batch_bytes = self.batch_bytes.min(self.largest_batch);
+        self.batch_bytes = self.typed_batch_bytes.min(self.largest_batch).max(1);
+        if self.batch_bytes < SMALL_BATCH {
+            tracing::warn!(bytes = self.batch_bytes, "a topic's max.message.bytes makes all batches this small");
+        }
         let fresh = producer(&self.config, self.batch_bytes, &self.reports, &self.metrics, generation)?;
         Ok(Retired { _producer: std::mem::replace(&mut self.producer, fresh) })
     }
@@ -159,14 +168,15 @@ impl Sink for Kafka {
         if let Some(problem) = accepts.problem(record, self.compressed, now_ms()) {
             return Err(Refused::Event(ticket, problem));
         }
-        if self.largest_batch < self.batch_bytes {
+        if self.largest_batch.max(1) < self.batch_bytes {
             // A batch that the topic refuses for its size would take innocent records down with it.
             return Err(Refused::Fatal(ticket, "a topic accepts smaller batches only".into()));
         }
         let (number, generation) = ticket.into_parts();
         let mut message = BaseRecord::with_opaque_to(record.topic, pack(number, topic))
             .key(record.key)
-            .timestamp(record.timestamp_ms)
+            // librdkafka takes 0 for "now".
+            .timestamp(record.timestamp_ms.max(1))
             .headers(headers(record));
         if let Some(value) = record.value {
             message = message.payload(value);
@@ -174,7 +184,12 @@ impl Sink for Kafka {
         if let Some(partition) = record.partition {
             message = message.partition(partition);
         }
-        self.producer.send(message).map_err(|(error, _)| refused(error, Ticket::from_parts(number, generation)))
+        self.producer.send(message).map_err(|(error, _)| {
+            if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopic) {
+                self.topics.doubt(topic);
+            }
+            refused(error, Ticket::from_parts(number, generation))
+        })
     }
 }
 

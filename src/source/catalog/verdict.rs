@@ -24,7 +24,7 @@ enum Verdict {
 }
 
 /// SQLSTATE or its beginning → verdict and hint; the first that fits. What is not listed needs a person.
-const VERDICTS: [(&str, Verdict, &str); 17] = [
+const VERDICTS: [(&str, Verdict, &str); 18] = [
     ("08P01", Stop, "if the address is that of a connection pooler, use the server's own address"),
     ("08", Again, ""),
     ("25006", Again, ""), // read-only: a standby, or a primary on its way down
@@ -35,6 +35,7 @@ const VERDICTS: [(&str, Verdict, &str); 17] = [
     ("57P04", Stop, "the database was dropped: correct postgres.url"),
     ("57", Again, ""),
     ("58", Again, ""),
+    ("XX", Again, ""), // the server stumbled, as over a table that is being dropped
     ("28P01", Stop, "set it in psql with \\password, and put the same into postgres.password_file"),
     ("28000", Stop, "the role must exist with LOGIN, and pg_hba.conf needs a line for this role, database and address"),
     ("3D000", Stop, "create the database, or correct postgres.url"),

@@ -42,15 +42,6 @@ pub enum Step<'a> {
     Odd(Odd),
 }
 
-/// Whether tables that are no outbox may be in the stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
-    /// The publication has other tables: their rows are counted and ignored.
-    Expected,
-    /// It has none: rows under another name would be events of ours that nobody maps, and must not be passed over.
-    Unexpected,
-}
-
 /// Messages that mean nothing to us, and that somebody may want to know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Odd {
@@ -66,7 +57,8 @@ pub struct Outbox {
     outboxes: Vec<config::Outbox>,
     layout: Layout,
     encoding: Encoding,
-    foreign: Foreign,
+    /// Other tables of the publication, as `schema.name`: their rows are counted and ignored.
+    others: Vec<String>,
     relations: HashMap<u32, Table>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
@@ -84,8 +76,12 @@ struct Transaction {
 #[derive(Debug)]
 enum Table {
     Outbox(Mapping),
-    /// Another table, by its name. Partitions are described too when their rows come under the root's name.
-    Foreign(String),
+    /// Another table, whose rows are counted and ignored.
+    Foreign,
+    /// A table by this name that looks like an outbox and should not be in the stream: a partition, or an outbox under
+    /// another name. Its rows would be events of ours that nobody maps, and must not be passed over. (Its description
+    /// alone means nothing: partitions are described even when their rows come under the root's name.)
+    Suspect(String),
 }
 
 /// Which columns of one table fill which places.
@@ -112,7 +108,7 @@ impl Outbox {
             cells: vec![Cell::Absent; layout.len()],
             layout,
             encoding: Encoding::Binary,
-            foreign: Foreign::Expected,
+            others: Vec::new(),
             relations: HashMap::new(),
             transaction: None,
             scratch: Vec::new(),
@@ -120,9 +116,11 @@ impl Outbox {
     }
 
     /// A new session: the server will describe its tables again, and starts with a whole transaction.
-    pub fn session_started(&mut self, encoding: Encoding, foreign: Foreign) {
+    ///
+    /// `others` are the tables of the publication that are no outbox, as `schema.name`.
+    pub fn session_started(&mut self, encoding: Encoding, others: Vec<String>) {
         self.encoding = encoding;
-        self.foreign = foreign;
+        self.others = others;
         self.relations.clear();
         self.transaction = None;
     }
@@ -180,8 +178,8 @@ impl Outbox {
             if let Some(known) = self.relations.get(&relation.id).and_then(Table::mapping) {
                 return Err(renamed(&known.table, relation));
             }
-            let name = format!("{}.{}", relation.schema, relation.name);
-            self.relations.insert(relation.id, Table::Foreign(name));
+            let table = self.judge(relation);
+            self.relations.insert(relation.id, table);
             return Ok(Step::Nothing);
         };
         let mapping = map_columns(relation, &outbox.columns, &self.layout)?;
@@ -191,6 +189,24 @@ impl Outbox {
             (Encoding::Binary, Some(column)) => Step::TextNeeded(column),
             (Encoding::Binary, None) | (Encoding::Text, _) => Step::Nothing,
         })
+    }
+
+    /// What a table that is no configured outbox is: one that has all columns of an outbox, and is not published under
+    /// this name, may be an outbox in disguise.
+    fn judge(&self, relation: &Relation<'_>) -> Table {
+        let name = format!("{}.{}", relation.schema, relation.name);
+        let has = |wanted: &str| relation.columns().any(|column| column.name == wanted);
+        let looks_like = |outbox: &config::Outbox| {
+            let table = matches!(outbox.source, OutboxSource::Table { .. });
+            let mut required =
+                self.layout.columns(&outbox.columns).filter(|(_, _, presence)| *presence == Presence::Required);
+            table && required.all(|(_, column, _)| has(column))
+        };
+        if !self.others.contains(&name) && self.outboxes.iter().any(looks_like) {
+            Table::Suspect(name)
+        } else {
+            Table::Foreign
+        }
     }
 
     /// The first column whose binary form does not give what is needed of it.
@@ -205,14 +221,14 @@ impl Outbox {
 
     fn insert<'b>(&'b mut self, relation: u32, tuple: &Tuple<'b>, body: &'b [u8]) -> Result<Step<'b>> {
         let (position, committed_at) = self.next_position()?;
-        let mapping = match (self.relations.get(&relation), self.foreign) {
-            (Some(Table::Outbox(mapping)), _) => mapping,
-            (Some(Table::Foreign(_)), Foreign::Expected) => {
+        let mapping = match self.relations.get(&relation) {
+            Some(Table::Outbox(mapping)) => mapping,
+            Some(Table::Foreign) => {
                 self.take();
                 return Ok(Step::Nothing);
             }
-            (Some(Table::Foreign(name)), Foreign::Unexpected) => return Err(unexpected(name)),
-            (None, _) => {
+            Some(Table::Suspect(name)) => return Err(unexpected(name)),
+            None => {
                 let what = format!("the server sent a row of table {relation} without its description");
                 return Err(Error::definite(what));
             }
@@ -292,7 +308,7 @@ impl Table {
     fn mapping(&self) -> Option<&Mapping> {
         match self {
             Table::Outbox(mapping) => Some(mapping),
-            Table::Foreign(_) => None,
+            Table::Foreign | Table::Suspect(_) => None,
         }
     }
 }
@@ -346,9 +362,10 @@ fn renamed(known: &str, relation: &Relation<'_>) -> Error {
 }
 
 fn unexpected(table: &str) -> Error {
-    Error::definite(format!("the stream has rows of table \"{table}\", which is no configured outbox")).hint(
-        "a table that was renamed, or a partition while publish_via_partition_root was off: name it in [[outbox]] table. \
-         If it was just added to the publication and is no outbox: start again, then its rows are ignored",
+    Error::definite(format!("the stream has rows of table \"{table}\", which looks like an outbox and is none")).hint(
+        "an outbox that was renamed, or a partition while publish_via_partition_root was off: name it in [[outbox]] table, \
+         at least until these rows are published. If it is another table: add it to the publication, then its rows are \
+         ignored",
     )
 }
 
@@ -578,16 +595,22 @@ mod tests {
     }
 
     #[test]
-    fn rows_under_a_name_that_the_publication_should_not_have_are_not_passed_over() {
+    fn rows_of_an_outbox_under_another_name_are_not_passed_over_and_those_of_other_tables_are() {
+        let shape = [("id", TEXT), ("payload", TEXT)];
         let mut outbox = simple();
-        outbox.session_started(Encoding::Binary, Foreign::Unexpected);
+        outbox.session_started(Encoding::Binary, vec!["app.archive".into()]);
         begin(&mut outbox);
-        read(&mut outbox, &relation(5, "outbox", &[("id", TEXT), ("payload", TEXT)]));
+        let row = |table| insert(table, &[Binary(b"1"), Binary(b"p")]);
+        read(&mut outbox, &relation(5, "outbox", &shape));
         // A partition is described even when its rows come as its root's.
-        assert_eq!(read(&mut outbox, &relation(6, "outbox_2026", &[("id", TEXT)])), Seen::Nothing);
-        assert_eq!(read(&mut outbox, &insert(5, &[Binary(b"1"), Binary(b"p")])).number(), 1);
-        let error = try_read(&mut outbox, &insert(6, &[Binary(b"2")])).unwrap_err();
-        assert!(error.to_string().contains("rows of table \"app.outbox_2026\", which is no configured outbox"));
+        read(&mut outbox, &relation(6, "outbox_2026", &shape));
+        read(&mut outbox, &relation(7, "orders", &[("id", TEXT), ("total", TEXT)]));
+        read(&mut outbox, &relation(8, "archive", &shape));
+        assert_eq!(read(&mut outbox, &row(7)), Seen::Nothing, "it does not look like an outbox");
+        assert_eq!(read(&mut outbox, &row(8)), Seen::Nothing, "it is in the publication by this name");
+        assert_eq!(read(&mut outbox, &row(5)).number(), 3);
+        let error = try_read(&mut outbox, &row(6)).unwrap_err();
+        assert!(error.to_string().contains("rows of table \"app.outbox_2026\", which looks like an outbox"), "{error}");
     }
 
     #[test]
@@ -611,7 +634,7 @@ mod tests {
         let needed = Seen::TextNeeded("column \"id\" of table \"app.outbox\"".into());
         assert_eq!(read(&mut outbox, &numeric), needed);
         assert!(!outbox.fits_binary());
-        outbox.session_started(Encoding::Text, Foreign::Expected);
+        outbox.session_started(Encoding::Text, Vec::new());
         assert!(!outbox.fits_binary(), "nothing is known of a session that has described no table");
         begin(&mut outbox);
         assert_eq!(read(&mut outbox, &numeric), Seen::Nothing);
@@ -774,7 +797,7 @@ mod tests {
         read(&mut outbox, &relation(5, "outbox", &[("id", TEXT), ("payload", TEXT)]));
         let told = try_read(&mut outbox, &insert(5, &[Binary(b"1")])).unwrap_err();
         assert_eq!(told.to_string(), "a row of table \"app.outbox\" came without its column \"payload\"");
-        outbox.session_started(Encoding::Binary, Foreign::Expected);
+        outbox.session_started(Encoding::Binary, Vec::new());
         let told = try_read(&mut outbox, &row).unwrap_err();
         assert_eq!(told.to_string(), "the server sent a row outside of a transaction");
         begin(&mut outbox);

@@ -35,10 +35,10 @@ use refusal::During;
 pub enum Frame<'a> {
     /// `w`: WAL data, here one pgoutput message.
     Data {
-        /// Where the data starts; 0/0 for messages that have no place of their own.
-        start: Lsn,
         /// The server's end of WAL when it sent this.
         wal_end: Lsn,
+        /// When the server sent it, by its own clock: microseconds since 2000-01-01 UTC.
+        sent_at: i64,
         /// The pgoutput message.
         body: &'a [u8],
     },

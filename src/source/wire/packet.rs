@@ -40,10 +40,10 @@ pub(super) fn copy_data(body: &[u8]) -> Result<Frame<'_>, Malformed> {
     match body.split_first() {
         Some((b'w', rest)) => {
             const WHAT: Malformed = Malformed("WAL data");
-            let (start, rest) = rest.split_first_chunk().ok_or(WHAT)?;
+            let (_start, rest) = rest.split_first_chunk::<8>().ok_or(WHAT)?;
             let (wal_end, rest) = rest.split_first_chunk().ok_or(WHAT)?;
-            let (_sent_at, body) = rest.split_first_chunk::<8>().ok_or(WHAT)?;
-            Ok(Frame::Data { start: lsn(start), wal_end: lsn(wal_end), body })
+            let (sent_at, body) = rest.split_first_chunk().ok_or(WHAT)?;
+            Ok(Frame::Data { wal_end: lsn(wal_end), sent_at: i64::from_be_bytes(*sent_at), body })
         }
         Some((b'k', rest)) => {
             const WHAT: Malformed = Malformed("keepalive");
@@ -151,7 +151,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn data() -> Vec<u8> {
-        [&b"w"[..], &0x16_B374_D848u64.to_be_bytes(), &0x16_B374_D900u64.to_be_bytes(), &[0; 8], b"Begin"].concat()
+        [&b"w"[..], &0x16_B374_D848u64.to_be_bytes(), &0x16_B374_D900u64.to_be_bytes(), &9i64.to_be_bytes(), b"Begin"]
+            .concat()
     }
 
     fn keepalive(reply: u8) -> Vec<u8> {
@@ -160,10 +161,7 @@ mod tests {
 
     #[test]
     fn wal_data_and_keepalives_are_frames() {
-        assert_eq!(
-            copy_data(&data()),
-            Ok(Frame::Data { start: Lsn(0x16_B374_D848), wal_end: Lsn(0x16_B374_D900), body: b"Begin" })
-        );
+        assert_eq!(copy_data(&data()), Ok(Frame::Data { wal_end: Lsn(0x16_B374_D900), sent_at: 9, body: b"Begin" }));
         assert_eq!(
             copy_data(&keepalive(0)),
             Ok(Frame::Keepalive { wal_end: Lsn(7), sent_at: -5, reply_requested: false })

@@ -29,7 +29,7 @@ demo: ## see events flow from a throw-away PostgreSQL into an embedded broker
 .PHONY: test
 test: ## run every test, on real PostgreSQL and real Apache Kafka
 	scripts/setup test
-	cargo test --locked -- --test-threads=$(TEST_THREADS)
+	cargo test --locked --no-fail-fast -- --test-threads=$(TEST_THREADS)
 
 .PHONY: test-matrix
 test-matrix: ## run the version-dependent tests on PostgreSQL 14, 17 and 18

@@ -97,7 +97,10 @@ impl Metrics {
         let handles = Handles {
             events_published: counters("outboxd_events_published_total", "Events the broker acknowledged.", &["topic"]),
             events_rejected: counters("outboxd_events_rejected_total", "Events that cannot be published.", &["reason"]),
-            bytes_published: counter("outboxd_bytes_published_total", "Bytes of keys, values and headers of them."),
+            bytes_published: counter(
+                "outboxd_bytes_published_total",
+                "Bytes of their records, as accounted against limits.memory.",
+            ),
             publish_seconds: register(&registry, Histogram::with_opts(publish.buckets(PUBLISH_BUCKETS.into()))),
             reconnects: counters("outboxd_reconnects_total", "Connections that were lost and made again.", &["side"]),
             stray_stream_aborts: counter(
@@ -225,7 +228,8 @@ impl Scrape {
             state.with_label_values(&[each.name()]).set(flag(each == status.state));
         }
         self.gauge("outboxd_ready", "1 when events can flow, or on a standby.", flag(status.ready()));
-        self.gauge("outboxd_leader", "1 when this one publishes, 0 on a standby.", flag(status.role == Role::Leader));
+        let leads = status.role == Role::Leader && status.state != State::Connecting;
+        self.gauge("outboxd_leader", "1 while this one has the slot.", flag(leads));
         self.gauge(
             "outboxd_lag_seconds",
             "Age of the oldest unsettled event, 0 when there is none.",

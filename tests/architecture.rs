@@ -42,7 +42,11 @@ const ROOMS: &[(&str, &str)] = &[
          source::dial source::outbox source::wire status",
     ),
     ("init", "config error lsn source source::catalog"),
-    ("check", "config error lsn route sink source source::catalog source::dial source::outbox source::wire status"),
+    (
+        "check",
+        "config error lsn route sink source source::catalog source::dial source::outbox source::pgoutput source::wire \
+         status",
+    ),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
     ("cli", "check config demo error init log lsn relay source source::catalog status workload"),

@@ -34,7 +34,7 @@ async fn survey(config: &Config) -> std::result::Result<Survey, Stop> {
         Ok(catalog) => catalog,
         Err(error) => return Err(stop(step(connection, &error).await, &error)),
     };
-    let route_columns = config.outbox.iter().flat_map(|outbox| routing::columns_named(config, outbox)).collect();
+    let route_columns = config.outbox.iter().flat_map(|outbox| routing::columns_sampled(config, outbox)).collect();
     let ask = Ask {
         slot: &config.postgres.slot,
         publication: &config.postgres.publication,
@@ -82,7 +82,8 @@ fn stop(step: Step, error: &Error) -> Stop {
 
 /// Goes the way again, step by step, to see how far it leads.
 async fn step(connection: &Connection, error: &Error) -> Step {
-    if error.sqlstate().is_some() {
+    // The server asked for a password that is not there: then the driver says so, not the server.
+    if error.sqlstate().is_some() || error.chain().contains("password") {
         return Step::Login;
     }
     let mut furthest = Step::Dns;

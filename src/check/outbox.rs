@@ -6,7 +6,7 @@ use crate::source::catalog::survey::{OutboxColumn, OutboxTable, Survey};
 use super::Finding;
 use super::facts::Facts;
 use super::publication::{is_source, plain_name, sql_name};
-use super::routing::columns_named;
+use super::routing::{Sketch, columns_named, sketch};
 use super::words;
 
 pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
@@ -36,17 +36,39 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
             findings.push(Finding::notice(ID, message).hint(grant));
         }
         if findings.len() == before {
-            let count = parts(outbox).len();
-            findings.push(Finding::ok(
-                ID,
-                format!("{}: {count} mapped columns, each of a fitting type", plain_name(table)),
-            ));
+            findings.push(sampled(config, outbox, table));
         }
     }
     if survey.tables.is_empty() {
         findings.push(Finding::ok(ID, "events come as logical messages: their members show with the first event"));
     }
     findings
+}
+
+/// The mapping tried on real rows, by the rooms that the relay uses.
+fn sampled(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Finding {
+    const ID: &str = "outbox.columns";
+    let fit = format!("{}: {} mapped columns, each of a fitting type", plain_name(table), parts(outbox).len());
+    let mut first = None;
+    for row in table.sample.iter().flatten() {
+        match sketch(config, outbox, row) {
+            Ok(sketch) => {
+                first.get_or_insert(sketch);
+            }
+            Err(problem) => {
+                let id = row.columns.get(&outbox.columns.id).cloned().flatten().unwrap_or_default();
+                let message = format!("row {id} of {} could not be published: {problem}", plain_name(table));
+                let hint = "such an event stops the relay: correct what writes it, or the routes and columns it needs";
+                return Finding::warn(ID, message).hint(hint);
+            }
+        }
+    }
+    match first {
+        None => Finding::ok(ID, format!("{fit}; there is no row to try them on")),
+        Some(Sketch { topic, key }) => {
+            Finding::ok(ID, format!("{fit}; a real row becomes a record of topic \"{topic}\" with key \"{key}\""))
+        }
+    }
 }
 
 /// What a column is for, and so which types it may have.

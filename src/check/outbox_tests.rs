@@ -3,6 +3,7 @@ use super::super::routing::topics;
 use super::super::tests::{assert_finding, column as place, config, route, row, survey, table};
 use super::*;
 use crate::config::{OutboxSource, Pattern};
+use crate::source::catalog::survey::SampleRow;
 
 fn judged(change: impl FnOnce(&mut Config, &mut OutboxTable)) -> Vec<Finding> {
     let (mut config, mut table) = (config(), table());
@@ -113,6 +114,19 @@ fn topics_come_from_the_routes_and_the_sampled_rows() {
     let orders = &topics["outbox.event.order"];
     assert_eq!((orders.rows, orders.largest, orders.oldest, orders.newest), (2, 900, Some(60.0), Some(-5.0)));
     assert_eq!(topics["users"].rows, 1);
+}
+
+#[test]
+fn the_mapping_is_tried_on_real_rows() {
+    let with = |sample: Vec<SampleRow>| judged(|_, table| table.sample = Some(sample)).remove(0);
+    assert_finding(&with(vec![]), Ok, "there is no row to try them on", "");
+    let found = "a real row becomes a record of topic \"outbox.event.order\" with key \"7\"";
+    assert_finding(&with(vec![row("order", 60.0, 500)]), Ok, found, "");
+    let why = "row 7 of public.outbox could not be published: \"outbox.event.what is this\" is not a valid topic name";
+    assert_finding(&with(vec![row("order", 1.0, 1), row("what is this", 1.0, 1)]), Warn, why, "stops the relay");
+    let mut headers = row("order", 1.0, 1);
+    headers.columns.insert("headers".into(), Some("[1]".into()));
+    assert_finding(&with(vec![headers]), Warn, "its headers are not a JSON object", "stops the relay");
 }
 
 #[test]

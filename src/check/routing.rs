@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{Columns, Config, Outbox, Pattern, Piece, Route};
+use crate::config::{Columns, Config, Outbox, OutboxSource, Pattern, Piece};
+use crate::lsn::Lsn;
+use crate::route::Router;
 use crate::source::catalog::survey::{OutboxTable, SampleRow};
+use crate::source::outbox::{self, Layout, Step};
+use crate::source::pgoutput::Message;
 
 use super::facts::Traffic;
 use super::publication::is_source;
-
-/// The default route's topic, as `interface` of the configuration has it.
-const DEFAULT_TOPIC: (&str, &str) = ("outbox.event.", "aggregate_type");
 
 /// Every topic that a sampled row goes to, and every one that a route names without a column.
 pub(super) fn topics(config: &Config, tables: &[OutboxTable]) -> BTreeMap<String, Traffic> {
@@ -22,17 +23,75 @@ pub(super) fn topics(config: &Config, tables: &[OutboxTable]) -> BTreeMap<String
     for table in tables {
         let Some(outbox) = config.outbox.iter().find(|outbox| is_source(outbox, table)) else { continue };
         for row in table.sample.iter().flatten() {
-            let route = config.routes.iter().find(|route| is_match(route, &outbox.columns, row));
-            let topic = match route {
-                Some(route) => rendered(&route.topic, &outbox.columns, row),
-                None => rendered(&default_topic(), &outbox.columns, row),
-            };
-            if let Some(topic) = topic {
-                count(topics.entry(topic).or_default(), row);
+            if let Ok(sketch) = sketch(config, outbox, row) {
+                count(topics.entry(sketch.topic).or_default(), row);
             }
         }
     }
     topics
+}
+
+/// The record that a sampled row would become, as far as that does not depend on its payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sketch {
+    pub(super) topic: String,
+    pub(super) key: String,
+}
+
+/// Maps and routes a sampled row by the relay's own rooms, or tells why it cannot be published.
+///
+/// A sample holds columns as text, which is what a logical message holds, so it is read as one.
+pub(super) fn sketch(config: &Config, outbox: &Outbox, row: &SampleRow) -> Result<Sketch, String> {
+    const PREFIX: &str = "sample";
+    let mut layout = Layout::default();
+    let mut router = Router::new(&config.routes, &mut layout);
+    let source = OutboxSource::MessagePrefix(PREFIX.to_owned());
+    let mut reader = outbox::Outbox::new(&[Outbox { source, columns: outbox.columns.clone() }], layout);
+    let content = object(&outbox.columns, row);
+    let begin = Message::Begin { commit_lsn: Lsn::ZERO, committed_at: 0, xid: 0 };
+    let event = Message::Logical { transactional: true, lsn: Lsn::ZERO, prefix: PREFIX, content: content.as_bytes() };
+    reader.read(begin, &[]).map_err(|error| error.chain())?;
+    match reader.read(event, content.as_bytes()).map_err(|error| error.chain())? {
+        Step::Row(row) => match router.route(&row) {
+            Ok(record) => {
+                Ok(Sketch { topic: record.topic.to_owned(), key: String::from_utf8_lossy(record.key).into_owned() })
+            }
+            Err(rejected) => Err(rejected.message),
+        },
+        Step::Rejected(rejected) => Err(rejected.message),
+        Step::Nothing | Step::Mark(_) | Step::TextNeeded(_) | Step::Odd(_) => Err("it is no event".to_owned()),
+    }
+}
+
+/// The row as a JSON object: text as strings, the headers as the JSON that they are.
+fn object(columns: &Columns, row: &SampleRow) -> String {
+    let value = |name: &str, text: &String| match serde_json::from_str(text) {
+        Ok(json) if Some(name) == columns.headers.as_deref() => json,
+        Ok(_) | Err(_) => serde_json::Value::String(text.clone()),
+    };
+    let members = row
+        .columns
+        .iter()
+        .map(|(name, text)| (name.clone(), text.as_ref().map_or(serde_json::Value::Null, |text| value(name, text))));
+    serde_json::Value::Object(members.collect()).to_string()
+}
+
+/// The columns that a sample must hold: all but the payload, which may be large and secret.
+pub(super) fn columns_sampled(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
+    let columns = &outbox.columns;
+    let parts = [
+        Some(&columns.id),
+        columns.aggregate_type.as_ref(),
+        columns.aggregate_id.as_ref(),
+        columns.event_type.as_ref(),
+        columns.timestamp.as_ref(),
+        columns.headers.as_ref(),
+        columns.partition.as_ref(),
+    ];
+    let mut sampled = columns_named(config, outbox);
+    sampled.extend(parts.into_iter().flatten().cloned());
+    sampled.remove(&columns.payload);
+    sampled
 }
 
 /// The columns that topics, keys, headers and matches name, as this outbox spells them.
@@ -64,43 +123,12 @@ fn column<'a>(columns: &'a Columns, name: &'a str) -> &'a str {
     part.map_or(name, String::as_str)
 }
 
-fn value<'a>(columns: &Columns, row: &'a SampleRow, name: &str) -> Option<&'a str> {
-    row.columns.get(column(columns, name))?.as_deref()
-}
-
-fn is_match(route: &Route, columns: &Columns, row: &SampleRow) -> bool {
-    route.matches.iter().all(|(name, glob)| value(columns, row, name).is_some_and(|text| fits(glob, text)))
-}
-
-fn rendered(pattern: &Pattern, columns: &Columns, row: &SampleRow) -> Option<String> {
-    let pieces = pattern.pieces.iter().map(|piece| match piece {
-        Piece::Literal(text) => Some(text.as_str()),
-        Piece::Column(name) => value(columns, row, name),
-    });
-    pieces.collect()
-}
-
 fn literal(pattern: &Pattern) -> Option<String> {
     let pieces = pattern.pieces.iter().map(|piece| match piece {
         Piece::Literal(text) => Some(text.as_str()),
         Piece::Column(_) => None,
     });
     pieces.collect()
-}
-
-fn default_topic() -> Pattern {
-    let (prefix, column) = DEFAULT_TOPIC;
-    Pattern { pieces: vec![Piece::Literal(prefix.to_owned()), Piece::Column(column.to_owned())] }
-}
-
-/// `*` stands for any run of characters.
-fn fits(glob: &str, text: &str) -> bool {
-    match glob.split_once('*') {
-        None => glob == text,
-        Some((head, tail)) => text.strip_prefix(head).is_some_and(|rest| {
-            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| fits(tail, &rest[at..]))
-        }),
-    }
 }
 
 fn count(traffic: &mut Traffic, row: &SampleRow) {

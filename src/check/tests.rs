@@ -133,7 +133,8 @@ pub(super) fn table() -> OutboxTable {
 }
 
 pub(super) fn row(aggregate_type: &str, age: f64, size: i64) -> SampleRow {
-    let columns = [("aggregate_type", aggregate_type), ("aggregate_id", "1"), ("event_type", "order.placed")];
+    let columns =
+        [("id", "7"), ("aggregate_type", aggregate_type), ("aggregate_id", "1"), ("event_type", "order.placed")];
     let columns = columns.map(|(name, text)| (name.to_owned(), Some(text.to_owned())));
     SampleRow { columns: columns.into(), age: Some(age), size: Some(size) }
 }

@@ -276,6 +276,7 @@ impl Relay {
         if let Link::Up(live) = link {
             self.link = Link::Leaving(Box::pin(live.stream.leave(LEAVE_WITHIN)), pause);
         }
+        self.show(Instant::now());
     }
 
     fn renew_producer(&mut self, now: Instant) {
@@ -379,6 +380,8 @@ impl Relay {
         self.link = Link::Down { until: Instant::now() + pause };
         tracing::warn!(error = error.chain(), "the replication stream broke");
         self.close(Closed::Failed(error));
+        // Nobody may be told that events flow, not even until the next tick.
+        self.show(Instant::now());
     }
 
     /// Keeps why there is no stream, or ends with it.

@@ -418,7 +418,8 @@ async fn a_whole_session(server: &Server, connection: &Connection, name: &str) {
     // What is queued when we leave still reaches the server, and the slot is free at once.
     server.sql(&format!("INSERT INTO {name} VALUES (4, 'four')"));
     let (messages, end) = transaction(&mut stream, 'I').await;
-    assert_eq!(tags(&messages), "BIC");
+    // The server may describe the table once more, when anything in its caches was invalidated.
+    assert_eq!(tags(&messages).replace('R', ""), "BIC");
     stream.status(status(end, Reply::NotWanted));
     stream.leave(Duration::from_secs(10)).await.unwrap();
     assert_eq!(confirmed(), end.to_string());

@@ -40,12 +40,13 @@ test-matrix: ## run the version-dependent tests on PostgreSQL 14, 17 and 18
 	done
 
 .PHONY: lint
-lint: ## formatting, clippy, documentation, shell scripts
+lint: ## formatting, clippy, documentation, shell scripts, packaging
 	scripts/setup build
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 	if command -v shellcheck >/dev/null; then shellcheck $(SCRIPTS); else echo "shellcheck is not installed: skipped"; fi
+	scripts/validate-packaging
 
 .PHONY: fmt
 fmt: ## format the code

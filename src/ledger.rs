@@ -82,7 +82,6 @@ pub struct Ledger {
     inflight: u64,
     inflight_bytes: u64,
     lost: u64,
-    settled: u64,
 }
 
 #[derive(Debug)]
@@ -119,7 +118,6 @@ impl Ledger {
             inflight: 0,
             inflight_bytes: 0,
             lost: 0,
-            settled: 0,
         }
     }
 
@@ -169,7 +167,6 @@ impl Ledger {
     pub fn settle(&mut self, ticket: Ticket) -> Option<Entry> {
         let slot = self.leave_flight(ticket, State::Settled)?;
         let entry = slot.entry;
-        self.settled += 1;
         self.advance();
         Some(entry)
     }
@@ -260,11 +257,6 @@ impl Ledger {
     /// Rows that got a ticket and that a server which was told `lsn` would send again.
     pub fn repeats(&self, lsn: Lsn) -> u64 {
         self.untold.iter().filter(|(commit, _)| *commit >= lsn).map(|(_, rows)| rows).sum()
-    }
-
-    /// Tickets settled in this history.
-    pub fn settled(&self) -> u64 {
-        self.settled
     }
 
     /// The oldest row that is not settled.

@@ -1,6 +1,6 @@
 //! Verdicts about what the publication sends: `pub.*`.
 
-use crate::config::{Columns, Config, Outbox, OutboxSource};
+use crate::config::{Config, Outbox, OutboxSource};
 use crate::source::catalog::survey::{OutboxTable, Survey};
 use crate::source::catalog::{Publication, PublishedTable};
 
@@ -114,7 +114,7 @@ fn filter(name: &str, publication: &Publication, outboxes: &[Outbox], survey: &S
                 sql_name(table)
             )));
         }
-        let mapped = outboxes.iter().find(|outbox| is_source(outbox, table)).map(|outbox| mapped(&outbox.columns));
+        let mapped = outboxes.iter().find(|outbox| is_source(outbox, table)).map(|outbox| outbox.columns.names());
         for column in mapped.into_iter().flatten() {
             let left_out = published.columns.as_ref().is_some_and(|sent| sent.iter().all(|sent| sent != column));
             let exists = table.columns.iter().find(|known| known.name == column);
@@ -155,21 +155,6 @@ fn partition(name: &str, publication: &Publication, tables: &[OutboxTable]) -> F
         )
         .hint(format!("ALTER PUBLICATION {} SET (publish_via_partition_root = true);", words::identifier(name))),
     }
-}
-
-/// The columns that play a part.
-pub(super) fn mapped(columns: &Columns) -> impl Iterator<Item = &str> {
-    let optional = [
-        &columns.aggregate_type,
-        &columns.aggregate_id,
-        &columns.event_type,
-        &columns.timestamp,
-        &columns.headers,
-        &columns.partition,
-    ];
-    [columns.id.as_str(), columns.payload.as_str()]
-        .into_iter()
-        .chain(optional.into_iter().flatten().map(String::as_str))
 }
 
 /// True when this block is about this table.

@@ -78,19 +78,9 @@ fn object(columns: &Columns, row: &SampleRow) -> String {
 
 /// The columns that a sample must hold: all but the payload, which may be large and secret.
 pub(super) fn columns_sampled(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
-    let columns = &outbox.columns;
-    let parts = [
-        Some(&columns.id),
-        columns.aggregate_type.as_ref(),
-        columns.aggregate_id.as_ref(),
-        columns.event_type.as_ref(),
-        columns.timestamp.as_ref(),
-        columns.headers.as_ref(),
-        columns.partition.as_ref(),
-    ];
     let mut sampled = columns_named(config, outbox);
-    sampled.extend(parts.into_iter().flatten().cloned());
-    sampled.remove(&columns.payload);
+    sampled.extend(outbox.columns.names().map(str::to_owned));
+    sampled.remove(&outbox.columns.payload);
     sampled
 }
 

@@ -170,6 +170,21 @@ pub struct Columns {
     pub partition: Option<String>,
 }
 
+impl Columns {
+    /// The names of all columns that play a part.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let optional = [
+            &self.aggregate_type,
+            &self.aggregate_id,
+            &self.event_type,
+            &self.timestamp,
+            &self.headers,
+            &self.partition,
+        ];
+        [&self.id, &self.payload].into_iter().chain(optional.into_iter().flatten()).map(String::as_str)
+    }
+}
+
 /// `[kafka]`: where the records go.
 #[derive(Debug, Clone)]
 pub struct Kafka {

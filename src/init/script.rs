@@ -160,17 +160,8 @@ impl Migration {
 /// somebody's own, to be read as it is.
 fn is_ours(outbox: &Outbox) -> bool {
     let OutboxSource::Table { schema, name } = &outbox.source else { return false };
-    let columns = &outbox.columns;
-    let optional = [
-        &columns.aggregate_type,
-        &columns.aggregate_id,
-        &columns.event_type,
-        &columns.timestamp,
-        &columns.headers,
-        &columns.partition,
-    ];
-    let mut mapped = optional.into_iter().flatten().chain([&columns.id, &columns.payload]);
-    (schema.as_str(), name.as_str()) == ("public", "outbox") && mapped.all(|name| OUR_COLUMNS.contains(&name.as_str()))
+    (schema.as_str(), name.as_str()) == ("public", "outbox")
+        && outbox.columns.names().all(|name| OUR_COLUMNS.contains(&name))
 }
 
 /// The tables as an array of qualified, quoted names.

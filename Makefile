@@ -10,6 +10,12 @@ TEST_THREADS ?= 4
 # Modules of tests/it that also run on the other versions of PostgreSQL.
 MATRIX_TESTS ?= smoke:: types:: crash:: keepalive:: publication:: shutdown:: stray::
 MATRIX_VERSIONS ?= 14 17 18
+# How long, how fast and how often `make soak` tries; SEED repeats the same faults in the same order, FIRST_SEED the same
+# simulated histories.
+MINUTES ?= 60
+RATE ?= 2000
+SEEDS ?= $(shell awk 'BEGIN { printf "%d", $(MINUTES) * 50000 }')
+FIRST_SEED ?= $(shell shuf -i 0-4000000000 -n 1)
 SCRIPTS := scripts/setup scripts/cache-dir .ci/run $(wildcard scripts/fuzz)
 
 .PHONY: help
@@ -38,6 +44,18 @@ test-matrix: ## run the version-dependent tests on PostgreSQL 14, 17 and 18
 	    echo "== PostgreSQL $$version"; \
 	    OUTBOXD_TEST_PG=$$version cargo test --locked --test it -- --test-threads=$(TEST_THREADS) $(MATRIX_TESTS) || exit 1; \
 	done
+
+.PHONY: soak
+soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, after SEEDS simulated histories
+	scripts/setup test
+	OUTBOXD_SEEDS=$(SEEDS) OUTBOXD_FIRST_SEED=$(FIRST_SEED) cargo test --release --locked --test pipeline -- --nocapture
+	OUTBOXD_SOAK_MINUTES=$(MINUTES) OUTBOXD_SOAK_RATE=$(RATE) OUTBOXD_SOAK_SEED=$(SEED) \
+	    cargo test --release --locked --test soak -- --ignored --nocapture
+	@echo "the whole table: target/soak/report.md"; tail -n 14 target/soak/report.md
+
+.PHONY: mutants
+mutants: ## put defects into a copy of the pure rooms: the simulation must notice each (part of `make test`)
+	cargo test --locked --test mutants -- --nocapture
 
 .PHONY: lint
 lint: ## formatting, clippy, documentation, shell scripts, packaging

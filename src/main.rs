@@ -1,6 +1,7 @@
 //! The commands: each one a call into a room of the library, and an exit code.
 
 mod cli;
+mod heap;
 mod log;
 
 use std::process::ExitCode;

@@ -35,6 +35,7 @@ struct Handles {
     bytes_published: IntCounter,
     publish_seconds: Histogram,
     reconnects: IntCounterVec,
+    slot_moves: IntCounter,
     stray_stream_aborts: IntCounter,
     ignored_messages: IntCounter,
     /// These three join a scrape once they are known.
@@ -80,7 +81,7 @@ pub struct BrokerStatistics {
     pub round_trip_p50: Option<Duration>,
     /// 99th percentile of the last interval (`rtt.p99`).
     pub round_trip_p99: Option<Duration>,
-    /// Failed transmissions and receptions (`txerrs` + `rxerrs`).
+    /// Failed transmissions and receptions, and requests without an answer (`txerrs` + `rxerrs` + `req_timeouts`).
     pub errors: u64,
     /// Requests sent again (`txretries`).
     pub retries: u64,
@@ -103,6 +104,10 @@ impl Metrics {
             ),
             publish_seconds: register(&registry, Histogram::with_opts(publish.buckets(PUBLISH_BUCKETS.into()))),
             reconnects: counters("outboxd_reconnects_total", "Connections that were lost and made again.", &["side"]),
+            slot_moves: counter(
+                "outboxd_slot_moves_total",
+                "Times the slot was found ahead of all that relays had settled: events in between are not published.",
+            ),
             stray_stream_aborts: counter(
                 "outboxd_stray_stream_aborts_total",
                 "Stream Abort messages outside a stream (PostgreSQL bug 19616), ignored.",
@@ -141,6 +146,11 @@ impl Metrics {
     /// A lost connection was made again.
     pub fn reconnected(&self, side: Side) {
         self.0.reconnects.with_label_values(&[side.name()]).inc();
+    }
+
+    /// The slot was found ahead of all that relays had settled.
+    pub fn slot_moved(&self) {
+        self.0.slot_moves.inc();
     }
 
     /// A Stream Abort came outside a stream.
@@ -272,7 +282,11 @@ impl Scrape {
             "Round trip to a broker over the last interval.",
             &["broker", "percentile"],
         );
-        let errors = self.counters("outboxd_kafka_errors_total", "Failed transmissions and receptions.", &["broker"]);
+        let errors = self.counters(
+            "outboxd_kafka_errors_total",
+            "Lost connections, failed and unanswered requests.",
+            &["broker"],
+        );
         let retries = self.counters("outboxd_kafka_retries_total", "Requests sent again.", &["broker"]);
         for broker in &statistics.brokers {
             for (percentile, value) in [("50", broker.round_trip_p50), ("99", broker.round_trip_p99)] {
@@ -382,6 +396,7 @@ mod tests {
         metrics.topic("orders").published(613, Duration::from_millis(3));
         metrics.rejected("too_large");
         metrics.reconnected(Side::Kafka);
+        metrics.slot_moved();
         metrics.stray_stream_abort();
         metrics.ignored_message();
         metrics.acked_at(START + Duration::from_secs(5));
@@ -432,6 +447,7 @@ mod tests {
             "outboxd_kafka_queue_bytes 2000\n",
             "outboxd_kafka_errors_total{broker=\"kafka-1:9092\"} 1\n",
             "outboxd_kafka_retries_total{broker=\"kafka-1:9092\"} 2\n",
+            "outboxd_slot_moves_total 1\n",
             "outboxd_stray_stream_aborts_total 1\n",
             "outboxd_ignored_messages_total 1\n",
             "outboxd_wal_sender_timeout_seconds 30\n",
@@ -459,8 +475,9 @@ mod tests {
         assert!(unlimited.contains("outboxd_slot_retained_bytes 5000\n"));
         let fresh = Status { slot_facts: None, confirmed: Lsn::ZERO, ..Status::example() };
         let text = Metrics::new().render(&fresh, START);
-        assert!(!text.contains("outboxd_slot_") && !text.contains("outboxd_lag_bytes"));
-        assert!(!text.contains("outboxd_last_ack_timestamp_seconds"));
+        for unknown in ["slot_retained", "slot_safe", "slot_wal_status", "lag_bytes", "last_ack_timestamp_seconds"] {
+            assert!(!text.contains(&format!("outboxd_{unknown}")), "{unknown} is in\n{text}");
+        }
     }
 
     #[cfg(target_os = "linux")]

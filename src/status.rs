@@ -108,7 +108,7 @@ pub enum State {
     Connecting,
     /// Another process holds the slot.
     Standby,
-    /// The slot is ours, the last holder left without a mark: one sender timeout passes before the first offer.
+    /// The slot is ours, but not yet our name on it: after a holder that left without a mark, one sender timeout passes.
     Fencing,
     /// Events flow, or would.
     Streaming,
@@ -150,7 +150,9 @@ impl State {
         let message = match self {
             State::Connecting => "no session with PostgreSQL yet",
             State::Standby => "another process holds the slot",
-            State::Fencing => "the last holder of the slot left without a mark: one sender timeout passes first",
+            State::Fencing => {
+                "our name is not on the slot yet; a last holder that left without a mark is given one sender timeout"
+            }
             State::Streaming => "events flow",
             State::Waiting => "events wait for Kafka",
             State::Recovering => "a delivery failed: open answers land before a new producer starts",

@@ -16,6 +16,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("lib", ""),
     ("lsn", ""),
     ("error", ""),
+    ("heap", ""),
     ("log", ""),
     ("status", "lsn"),
     ("metrics", "lsn status"),
@@ -50,7 +51,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
     ("cli", "check config demo error init log lsn relay source source::catalog status workload"),
-    ("main", "check cli config demo error init log relay source::catalog status"),
+    ("main", "check cli config demo error heap init log relay source::catalog status"),
 ];
 
 /// What only some rooms may name, and why.

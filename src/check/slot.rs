@@ -200,7 +200,8 @@ fn sync(setup: &Setup, slots: &[AnySlot]) -> Finding {
 /// The mirror may lag behind the slot (it is not written for keepalives); it can never be ahead of the server.
 fn place(mirror: Option<&Place>, now: Option<System>, slot: Option<Lsn>, server: Lsn, decoded: i64) -> Finding {
     const ID: &str = "slot.place";
-    const GAP: &str = "compare the table with the topic, publish what is missing, then: DELETE FROM outboxd.position;";
+    const GAP: &str = "compare the table with the topic, publish what is missing, then, while no relay runs: \
+                       DELETE FROM outboxd.position;";
     let Some(mirror) = mirror.filter(|mirror| mirror.confirmed != Lsn::ZERO) else {
         return Finding::ok(ID, "nothing was confirmed yet");
     };
@@ -226,6 +227,12 @@ fn place(mirror: Option<&Place>, now: Option<System>, slot: Option<Lsn>, server:
             ID,
             format!("the slot went back from {confirmed} to {slot}: events in between are repeated"),
         ),
+        Some(slot) if slot > confirmed && mirror.left_cleanly => Finding::warn(
+            ID,
+            format!("somebody else moved the slot from {confirmed}, where the last relay left it, to {slot}, or made it anew: \
+                     events in between are missing"),
+        )
+        .hint(GAP),
         Some(slot) if slot > confirmed && decoded == 0 => Finding::warn(
             ID,
             format!(

@@ -260,7 +260,7 @@ pub struct Limits {
     pub shutdown: Duration,
     /// `primary_grace`: how long a primary that shuts down waits for us; 5 s.
     pub primary_grace: Duration,
-    /// `backoff`: the longest pause between two tries to connect; 10 s.
+    /// `backoff`: the longest pause between two tries to connect; 2 s.
     pub backoff: Duration,
     /// `probe`: how often a fresh SQL connection asks how the database is; 5 s.
     pub probe: Duration,

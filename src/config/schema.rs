@@ -291,7 +291,12 @@ static LIMITS: [Field; 10] = [
         Is(r#""5s""#),
         "How long a primary that shuts down waits for us, even when Kafka is down.",
     ),
-    field("backoff", Kind::Duration("100ms", "1d"), Is(r#""10s""#), "The longest pause between two tries to connect."),
+    field(
+        "backoff",
+        Kind::Duration("100ms", "1d"),
+        Is(r#""2s""#),
+        "The longest pause between two tries to connect, and before a producer that failed is replaced again.",
+    ),
     field(
         "probe",
         Kind::Duration("100ms", "1d"),

@@ -28,7 +28,7 @@ use crate::source::{Encoding, System};
 use careful::Careful;
 use producer::{Cause, Producer};
 use session::Session;
-pub use session::{Clock, SessionStart};
+pub use session::{Clock, LastHolder, SessionStart};
 
 /// How long a stop waits for a row that cannot be offered, while nothing is in flight.
 const HOPELESS: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub enum Flow {
 pub enum Action {
     /// Send a status update with `confirmed()` and `received()`.
     Status(Ask),
-    /// Leave the session politely and open another one.
+    /// Leave the session, politely where somebody listens, and open another one.
     Reconnect(Why),
     /// Make the producer forget records.
     Purge(Purge),
@@ -103,9 +103,9 @@ impl Settings {
         self.sender_timeout * 2 / 3
     }
 
-    /// How often the server is asked for that proof.
+    /// How often the server is asked for that proof: silence shall show within seconds, whatever the timeout.
     fn question(&self) -> Duration {
-        self.sender_timeout / 10
+        (self.sender_timeout / 10).min(Duration::from_secs(1))
     }
 }
 
@@ -295,11 +295,8 @@ impl Pipeline {
     }
 
     fn data(&mut self, body: &[u8], now: Instant, sink: &mut impl Sink) -> Result<Flow> {
-        let stays = match &self.stopping {
-            Some(stopping) => !(stopping.reading && self.outbox.in_transaction()),
-            None => self.rejected,
-        };
-        if stays {
+        let reads_on = |stopping: &Stopping| stopping.reading && self.outbox.in_transaction();
+        if self.rejected || !self.stopping.as_ref().is_none_or(reads_on) {
             return Ok(Flow::Held);
         }
         let message = pgoutput::decode(body).map_err(|error| {
@@ -332,6 +329,9 @@ impl Pipeline {
             }
             Step::Rejected(rejected) => Ok(self.reject(rejected)),
             Step::Row(row) => {
+                if let Some(session) = &mut self.session {
+                    session.read_commit(row.committed_at);
+                }
                 let known = self.ledger.known(row.position);
                 let flow = match known {
                     Known::Held => Flow::Taken,
@@ -530,11 +530,15 @@ mod tests {
         }
 
         fn session(&mut self, confirmed: u64) {
+            self.session_after(LastHolder::Ours, confirmed);
+        }
+
+        fn session_after(&mut self, last_holder: LastHolder, confirmed: u64) {
             let system = System { id: 1, timeline: 1 };
             let (wal_end, confirmed, encoding) = (Lsn(9999), Lsn(confirmed), self.pipeline.encoding());
             let clock = Clock { at: self.now, shown: self.server_clock() };
-            let others = Vec::new();
-            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at: self.now, clock, others };
+            let (asked_at, others) = (self.now, Vec::new());
+            let start = SessionStart { system, wal_end, confirmed, encoding, asked_at, clock, others, last_holder };
             self.pipeline.session_started(start, self.now);
         }
 
@@ -554,7 +558,11 @@ mod tests {
         }
 
         fn begin(&mut self, commit: u64) -> Flow {
-            self.data(&[b"B", &commit.to_be_bytes()[..], &[0; 12]].concat()).unwrap()
+            self.begin_dated(commit, 0)
+        }
+
+        fn begin_dated(&mut self, commit: u64, date: i64) -> Flow {
+            self.data(&[b"B", &commit.to_be_bytes()[..], &date.to_be_bytes(), &[0; 4]].concat()).unwrap()
         }
 
         fn row(&mut self) -> Flow {
@@ -658,6 +666,21 @@ mod tests {
     }
 
     #[test]
+    fn a_relay_that_takes_the_slot_back_from_another_does_not_go_on_behind_what_it_published_itself() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        assert_eq!([bench.row(), bench.row(), bench.row()], [Flow::Taken; 3]);
+        (0..3).for_each(|_| bench.ack());
+        bench.pipeline.session_lost();
+        // The other one published the first row again, and died: the second must follow it, not the fourth.
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.claimed();
+        bench.begin(200);
+        assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
+        bench.ack();
+    }
+
+    #[test]
     fn a_drain_for_the_lease_is_called_off_when_the_slot_proves_to_be_ours() {
         let mut bench = Bench::ready();
         bench.begin(200);
@@ -685,6 +708,7 @@ mod tests {
         bench.fail(Whose::World);
         assert_eq!(bench.actions(), [Action::NewProducer, Action::Reconnect(Why::LeaseLost)]);
         assert_eq!(bench.pipeline.ledger().lost(), 1);
+        assert_eq!(bench.pipeline.trouble(), None, "what we purged ourselves is no failure of Kafka's");
     }
 
     #[test]
@@ -708,6 +732,22 @@ mod tests {
         assert_eq!(bench.at(5.7).actions(), [Action::Reconnect(Why::Release)]);
         bench.ack();
         assert_eq!(bench.pipeline.confirmed(), Lsn(210));
+    }
+
+    #[test]
+    fn a_server_in_smart_shutdown_is_not_left_while_somebody_commits() {
+        let mut bench = Bench::ready();
+        bench.pipeline.server_stopping(bench.now);
+        for second in 0..=2 {
+            bench.at(f64::from(second) * 4.0);
+            bench.pipeline.proved(bench.now);
+            let commit = 200 + 10 * second as u64;
+            bench.begin_dated(commit, bench.server_clock());
+            assert_eq!((bench.row(), bench.commit(commit + 1), bench.actions()), (Flow::Taken, Flow::Taken, vec![]));
+        }
+        assert_eq!(bench.at(12.9).actions(), [], "a grace after the last commit, at 8 s");
+        assert_eq!(bench.at(13.0).actions(), [Action::Reconnect(Why::Release)]);
+        (0..3).for_each(|_| bench.ack());
     }
 
     #[test]
@@ -819,6 +859,20 @@ mod tests {
         bench.commit(210);
         (0..2).for_each(|_| bench.ack());
         assert_eq!((bench.pipeline.confirmed(), bench.pipeline.trouble()), (Lsn(210), None));
+    }
+
+    #[test]
+    fn what_a_broken_producer_had_queued_may_land_so_nothing_is_handed_over_for_a_while() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        (0..2).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+        bench.fail(Whose::World);
+        assert_eq!(bench.actions(), [Action::Purge(Purge::Queued)]);
+        bench.ack();
+        assert_eq!(bench.pipeline.ledger().inflight(), 0);
+        let timeout = bench.pipeline.settings.sender_timeout;
+        assert!(!bench.pipeline.may_hand_over(bench.now + timeout - Duration::from_millis(1)));
+        assert!(bench.pipeline.may_hand_over(bench.now + timeout));
     }
 
     #[test]

@@ -71,6 +71,10 @@ impl Producer {
     }
 
     pub(super) fn failed(&mut self, failure: Failure, position: Position, deadline: Instant) {
+        if failure.whose == Whose::World && matches!(self.state, State::Purging { cause: Cause::LeaseLost, .. }) {
+            // We have purged it ourselves, for the lease: Kafka is not to blame.
+            return;
+        }
         self.drain(Cause::Delivery, deadline);
         // Behind the one refusal come the failures it causes: the gravest tells the story.
         let trouble = match self.trouble.take() {
@@ -96,8 +100,9 @@ impl Producer {
                 self.purge_queue_at = None;
                 self.state = State::Draining { cause, deadline };
             }
-            // A drain for the lease can be called off, one for a failed delivery cannot.
-            State::Draining { cause: Cause::LeaseLost, deadline } => self.state = State::Draining { cause, deadline },
+            // A drain for the lease can be called off, one for a failed delivery cannot. It has a deadline of its own:
+            // the lease's may have passed when the slot turns out to be ours still.
+            State::Draining { cause: Cause::LeaseLost, .. } => self.state = State::Draining { cause, deadline },
             State::Draining { .. } | State::Purging { .. } | State::Renewing | State::Resting { .. } => {}
         }
     }
@@ -148,6 +153,8 @@ impl Pipeline {
     fn purge_queue(&mut self, now: Instant) {
         if self.producer.purge_queue_at.is_none_or(|at| now >= at) {
             self.producer.purge_queue_at = Some(now + PURGE_QUEUE_EVERY);
+            // One of those that came back may be in its topic all the same.
+            self.unknown_until = Some(now + self.settings.sender_timeout);
             self.actions.push_back(Action::Purge(Purge::Queued));
         }
     }

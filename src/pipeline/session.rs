@@ -1,8 +1,8 @@
 //! The session's side of the pipeline: whose the slot is, for how long, and when to leave it.
 //!
 //! The slot is the lock: PostgreSQL lets one session stream from it. Whatever the walsender sends proves that it had the
-//! slot when it sent it, so the relay asks for a keepalive every tenth of `sender_timeout`, and stops offering when two
-//! thirds of that time have passed since the last frame was *sent*. What was offered may land until the whole time has passed.
+//! slot when it sent it, so the relay asks for a keepalive every second or more often, and stops offering when two thirds
+//! of `sender_timeout` have passed since the last frame was *sent*. What was offered may land until the whole time has passed.
 //! Whoever takes a slot that was not left cleanly waits out the whole time, counted from a later moment: when the
 //! former walsender was gone. So the two never publish at once.
 
@@ -38,6 +38,17 @@ pub struct SessionStart {
     pub clock: Clock,
     /// Tables of the publication that are no outbox, as `schema.name`.
     pub others: Vec<String>,
+    /// Whose name stood on the slot.
+    pub last_holder: LastHolder,
+}
+
+/// Who may have published from the slot last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastHolder {
+    /// We ourselves: nobody has since.
+    Ours,
+    /// Another relay, or nobody yet.
+    NotOurs,
 }
 
 /// A moment of ours that lies before one of the server's: what the server dates later than `shown` happened later than
@@ -74,6 +85,8 @@ pub(super) struct Session {
     reported_at: Instant,
     reported: Lsn,
     release_at: Option<Instant>,
+    /// The date of the newest commit that was read, by the server's clock.
+    newest_commit: i64,
 }
 
 /// Whether the slot's last holder can still be publishing.
@@ -105,6 +118,16 @@ impl Session {
             }
         }
     }
+
+    pub(super) fn read_commit(&mut self, committed_at: i64) {
+        self.newest_commit = self.newest_commit.max(committed_at);
+    }
+
+    /// True when somebody has committed within the grace: a server in smart shutdown lets its sessions go on for as long
+    /// as they like, and does not wait for us yet. A commit of the future only tells that a clock was set.
+    fn is_written(&self, grace: Duration, now: Instant) -> bool {
+        self.clock.earliest(self.newest_commit).is_some_and(|commit| commit <= now && now < commit + grace)
+    }
 }
 
 impl Pipeline {
@@ -113,7 +136,10 @@ impl Pipeline {
         let same = self.history.is_none_or(|history| history == start.system);
         // A server whose WAL ends before what it once sent was put back to an older state.
         let went_back = self.ledger.newest().is_some_and(|newest| newest.commit > start.wal_end);
-        if same && !went_back {
+        // What another relay published meanwhile ended anywhere: going on behind what *we* remember would leave a hole
+        // in its repeat.
+        let ours = start.last_holder == LastHolder::Ours;
+        if same && ours && !went_back {
             self.ledger.resume(start.confirmed);
         } else {
             self.begin_another_history(start.confirmed, now);
@@ -135,6 +161,7 @@ impl Pipeline {
             reported_at: now,
             reported: start.confirmed,
             release_at: None,
+            newest_commit: i64::MIN,
         });
     }
 
@@ -142,6 +169,14 @@ impl Pipeline {
     pub fn claimed(&mut self) {
         if let Some(session) = &mut self.session {
             session.fence = Fence::Open;
+        }
+    }
+
+    /// The position table names nobody who can be publishing: the slot can be claimed. Not before the session has
+    /// started: our own name in the table tells the next one that what we remember holds.
+    pub fn unfenced(&mut self, now: Instant) {
+        if let Some(session) = &mut self.session {
+            session.fence = Fence::Until(now);
         }
     }
 
@@ -172,23 +207,24 @@ impl Pipeline {
         self.session = None;
     }
 
-    /// SQL proved that at this time the walsender still had us.
+    /// SQL proved that at this time our walsender still had the slot.
     pub fn proved(&mut self, at: Instant) {
         if self.session.is_some() {
             self.renew_lease(at);
         }
     }
 
-    /// The walsender is gone, or another process has put its name on the slot.
+    /// Our walsender has let go of the slot, or another process has put its name on the slot.
     pub fn overtaken(&mut self) {
         self.leave_session(Why::Overtaken);
     }
 
-    /// The server is shutting down: let it go within the grace, even when the sink does not answer.
-    pub fn server_stopping(&mut self, now: Instant) {
-        if let Some(session) = &mut self.session {
-            session.release_at.get_or_insert(now + self.settings.limits.primary_grace);
-        }
+    /// The server is shutting down: let it go within the grace, even when the sink does not answer. False when that was
+    /// known.
+    pub fn server_stopping(&mut self, now: Instant) -> bool {
+        let Some(session) = self.session.as_mut().filter(|session| session.release_at.is_none()) else { return false };
+        session.release_at = Some(now + self.settings.limits.primary_grace);
+        true
     }
 
     pub(super) fn keepalive(&mut self, wal_end: Lsn, sent_at: i64, reply_requested: bool, now: Instant) {
@@ -239,16 +275,19 @@ impl Pipeline {
 
     pub(super) fn tick_session(&mut self, now: Instant) {
         let confirmed = self.ledger.confirmed();
-        let question = self.settings.question();
+        let (question, grace) = (self.settings.question(), self.settings.limits.primary_grace);
         let idle = self.ledger.inflight() == 0;
         let stopping = self.stopping.is_some();
         let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
         if session.release_at.is_some_and(|at| now >= at) {
-            if !idle || session.held_since.is_some() {
+            let unsettled = !idle || session.held_since.is_some();
+            if unsettled && !session.is_written(grace, now) {
                 return self.leave_session(Why::Release);
             }
-            // Nothing keeps the server: it ends the stream itself, or is not stopping after all.
-            session.release_at = None;
+            if !unsettled {
+                // Nothing keeps the server: it ends the stream itself, or is not stopping after all.
+                session.release_at = None;
+            }
         }
         if matches!(session.fence, Fence::Until(end) if now >= end) && !stopping {
             session.fence = Fence::Unclaimed;

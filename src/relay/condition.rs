@@ -8,8 +8,10 @@ use super::session::Closed;
 use crate::source::catalog::Holder;
 use crate::status::{Reason, Role, State};
 
-/// Records in flight and no report for this long: the broker does not answer.
+/// Without an answer for this long, a broker counts as silent, whatever the others say.
 const SILENCE: Duration = Duration::from_secs(3);
+/// A server that is asked every second and sends nothing for this long is not there.
+const MUTE: Duration = Duration::from_secs(4);
 
 impl Relay {
     /// What the relay is doing, and why events cannot flow, if they cannot.
@@ -24,7 +26,7 @@ impl Relay {
             }
             (_, closed) => return (State::Connecting, Role::Leader, closed.iter().map(unconnected).collect()),
         }
-        let mut reasons = self.sink.reasons();
+        let mut reasons: Vec<Reason> = self.postgres_trouble(now).into_iter().chain(self.sink.reasons()).collect();
         reasons.extend(self.kafka_trouble(now));
         let state = if self.pipeline.is_fencing() {
             State::Fencing
@@ -36,6 +38,22 @@ impl Relay {
             State::Waiting
         };
         (state, Role::Leader, reasons)
+    }
+
+    fn postgres_trouble(&self, now: Instant) -> Option<Reason> {
+        let mute = self.mute(now);
+        (mute >= MUTE).then(|| Reason {
+            code: "postgres_silent".into(),
+            message: format!("PostgreSQL has sent nothing for {} s, although asked", mute.as_secs()),
+            hint: Some(
+                "see the server and the network to it; while it decodes a large transaction, it is silent too".into(),
+            ),
+        })
+    }
+
+    /// For how long PostgreSQL has sent nothing, although we read.
+    pub(super) fn mute(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.heard)
     }
 
     fn kafka_trouble(&self, now: Instant) -> Option<Reason> {
@@ -52,8 +70,13 @@ impl Relay {
             let hint = "see the sasl and ssl settings in kafka.properties";
             return reason("kafka_login", format!("Kafka refuses the login{words}"), hint);
         }
+        // The oldest record is another one all the time while a backlog is worked off beside a broker that is silent.
+        if let Some((broker, silent)) = self.reports.silent_broker().filter(|(_, silent)| *silent >= SILENCE) {
+            let message = format!("broker {broker} has not answered for {} s{words}", silent.as_secs());
+            return reason("kafka_silent", message, "see the broker, the network to it, and min.insync.replicas");
+        }
         if let Some(silent) = self.silence(now) {
-            let message = format!("no broker has answered for {} s{words}", silent.as_secs());
+            let message = format!("the oldest record on its way got no answer for {} s{words}", silent.as_secs());
             return reason("kafka_silent", message, "see whether the brokers of the topics' partitions run");
         }
         if complaint.is_some() && self.reports.brokers_up() == Some(0) {
@@ -63,10 +86,11 @@ impl Relay {
         None
     }
 
-    /// For how long no report has come while some are due, if that is too long.
+    /// For how long the oldest record on its way has had no answer, if that is too long.
     pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
-        let silent = now.saturating_duration_since(self.last_report);
-        (self.pipeline.ledger().inflight() > 0 && silent >= SILENCE).then_some(silent)
+        let (oldest, since) = self.oldest;
+        let silent = now.saturating_duration_since(since);
+        oldest.filter(|_| silent >= SILENCE).map(|_| silent)
     }
 }
 

@@ -81,8 +81,8 @@ impl Relay {
                     }
                     match probe.saved {
                         Some(Claim::Ours) => self.saved = (now, self.saving),
-                        Some(Claim::Lost) if !self.pipeline.is_fencing() => self.pipeline.overtaken(),
-                        Some(Claim::Lost) | None => {}
+                        Some(Claim::Lost) => self.pipeline.overtaken(),
+                        None => {}
                     }
                 }
                 let facts = SlotFacts {
@@ -102,8 +102,9 @@ impl Relay {
                 let stopping = matches!(error.sqlstate(), Some("57P01" | "57P03"));
                 // A server that is starting up says the same, but then it has no stream for us.
                 if stopping && matches!(&self.link, Link::Up(live) if live.since < asked) {
-                    tracing::info!(error = error.chain(), "PostgreSQL is shutting down");
-                    self.pipeline.server_stopping(now);
+                    if self.pipeline.server_stopping(now) {
+                        tracing::info!(error = error.chain(), "PostgreSQL is shutting down");
+                    }
                 } else {
                     tracing::debug!(error = error.chain(), "the database could not be asked");
                 }
@@ -136,6 +137,13 @@ impl Relay {
         }
         self.count_oddities();
         self.show(now);
+        let (silent, published) = (self.mute(now), self.board.status.published);
+        if matches!(self.link, Link::Up(_)) && self.patience.is_over(silent, published) {
+            self.patience.was_over(published);
+            // SQL may prove the slot to be ours all the while: only the way from the server to us is dead.
+            let silent = humantime::format_duration(Duration::from_secs(silent.as_secs()));
+            self.lost(Error::transient(format!("PostgreSQL has sent nothing for {silent}, although asked")));
+        }
     }
 
     fn send_probe(&mut self, now: Instant) {
@@ -149,7 +157,8 @@ impl Relay {
             errand.backend_pid = Some(live.backend_pid);
             // Only the host that streams can say whether it is shutting down.
             wanted.postgres.connection.hosts = vec![live.host.clone()];
-            errand.save = self.position_to_save(now);
+            // While we wait for the one before us, its name stands there, and the position is its own.
+            errand.save = if self.pipeline.is_fencing() { None } else { self.position_to_save(now) };
         }
         self.tasks.spawn(async move {
             let within = (sender_timeout / 3).max(Duration::from_secs(1));
@@ -172,7 +181,12 @@ impl Relay {
             return;
         }
         match result {
-            Ok(()) => self.pipeline.claimed(),
+            Ok(()) => {
+                self.has_claimed = true;
+                self.pipeline.claimed();
+            }
+            // A right that is missing from the start does not come by waiting.
+            Err(error) if error.is_definite() && !self.has_claimed => self.fail(error),
             Err(error) => {
                 tracing::warn!(error = error.chain(), "cannot put our name on the slot");
                 self.pipeline.claim_failed(Instant::now());

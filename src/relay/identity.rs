@@ -6,12 +6,16 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::lsn::Lsn;
+use crate::source::System;
 use crate::source::catalog::Place;
 
 /// How the slot's last holder left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Predecessor {
-    /// Cleanly, or it is known to be dead, or it was ourselves: nobody else can be publishing.
+    /// It was ourselves.
+    Ourselves,
+    /// Cleanly, or it is known to be dead, or there was none: nobody can be publishing.
     Gone,
     /// Without a mark: it may be publishing until this time, its own `sender_timeout`, has passed.
     MayLive(Duration),
@@ -30,9 +34,20 @@ pub(super) fn own_name() -> String {
 pub(super) fn predecessor(place: Option<&Place>, own_name: &str) -> Predecessor {
     match place {
         None => Predecessor::Gone,
-        Some(place) if place.left_cleanly || place.leader == own_name => Predecessor::Gone,
-        Some(place) if is_dead_here(&place.leader) => Predecessor::Gone,
+        Some(place) if place.leader == own_name => Predecessor::Ourselves,
+        Some(place) if place.left_cleanly || is_dead_here(&place.leader) => Predecessor::Gone,
         Some(place) => Predecessor::MayLive(place.sender_timeout),
+    }
+}
+
+/// The position that the slot cannot have passed unless somebody moved it who is no relay: what the last holder had
+/// settled when it left in good order, or `own`, what we have settled, if nobody else had the slot since. `None` when
+/// another relay may have gone on from there.
+pub(super) fn settled(place: Option<&Place>, own_name: &str, system: System, own: Option<Lsn>) -> Option<Lsn> {
+    let place = place.filter(|place| place.system == system)?;
+    match place.leader == own_name {
+        true => own.map(|own| own.max(place.confirmed)),
+        false => place.left_cleanly.then_some(place.confirmed),
     }
 }
 
@@ -89,8 +104,6 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::lsn::Lsn;
-    use crate::source::System;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -116,12 +129,25 @@ mod tests {
     }
 
     #[test]
+    fn only_what_no_other_relay_can_have_moved_is_held_against_the_slot() {
+        let (here, elsewhere) = (System { id: 1, timeline: 1 }, System { id: 1, timeline: 2 });
+        let at = |leader, left_cleanly| Place { confirmed: Lsn(50), ..place(leader, left_cleanly) };
+        assert_eq!(settled(None, "me", here, Some(Lsn(90))), None);
+        assert_eq!(settled(Some(&at("me", false)), "me", here, Some(Lsn(90))), Some(Lsn(90)));
+        assert_eq!(settled(Some(&at("me", false)), "me", here, Some(Lsn(40))), Some(Lsn(50)));
+        assert_eq!(settled(Some(&at("me", false)), "me", here, None), None);
+        assert_eq!(settled(Some(&at("other", true)), "me", here, Some(Lsn(90))), Some(Lsn(50)));
+        assert_eq!(settled(Some(&at("other", false)), "me", here, Some(Lsn(90))), None);
+        assert_eq!(settled(Some(&at("me", true)), "me", elsewhere, Some(Lsn(90))), None);
+    }
+
+    #[test]
     fn only_a_holder_that_may_live_is_waited_for() {
         let me = own_name();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let other = name_of(child.id());
         assert_eq!(predecessor(None, &me), Predecessor::Gone);
-        assert_eq!(predecessor(Some(&place(&me, false)), &me), Predecessor::Gone);
+        assert_eq!(predecessor(Some(&place(&me, false)), &me), Predecessor::Ourselves);
         assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", true)), &me), Predecessor::Gone);
         assert_eq!(predecessor(Some(&place("web-7/1/2/boot/3", false)), &me), Predecessor::MayLive(TIMEOUT));
         assert_eq!(predecessor(Some(&place("odd name", false)), &me), Predecessor::MayLive(TIMEOUT));

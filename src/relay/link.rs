@@ -34,6 +34,36 @@ pub(super) struct Live {
     pub(super) gather_until: Option<Instant>,
 }
 
+/// How long a session may be silent.
+///
+/// Each one that is left for its silence doubles it, until another event is published: a server may decode for longer than
+/// that before it has a word to say, and begins anew with every session. A confirmed position is no sign that it got
+/// through, because keepalives move it, too.
+#[derive(Debug)]
+pub(super) struct Patience {
+    usual: Duration,
+    left: u32,
+    /// What was published when a session was last left.
+    published: u64,
+}
+
+impl Patience {
+    pub(super) fn new(usual: Duration) -> Patience {
+        Patience { usual, left: 0, published: 0 }
+    }
+
+    pub(super) fn is_over(&self, silent: Duration, published: u64) -> bool {
+        let left = if published == self.published { self.left } else { 0 };
+        silent >= self.usual.saturating_mul(2u32.saturating_pow(left))
+    }
+
+    /// A session was left for its silence.
+    pub(super) fn was_over(&mut self, published: u64) {
+        self.left = if published == self.published { self.left.saturating_add(1) } else { 1 };
+        self.published = published;
+    }
+}
+
 /// What happened to the connection.
 pub(super) enum Event {
     Due,
@@ -70,5 +100,21 @@ impl Live {
             self.gather_until = Some(Instant::now() + GATHER);
         }
         Ok(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_doubles_until_something_is_published() {
+        let second = Duration::from_secs(1);
+        let mut patience = Patience::new(second);
+        for (published, times) in [(0, 1), (0, 2), (0, 4), (7, 1), (7, 2), (8, 1)] {
+            assert!(!patience.is_over(second * times - Duration::from_millis(1), published));
+            assert!(patience.is_over(second * times, published));
+            patience.was_over(published);
+        }
     }
 }

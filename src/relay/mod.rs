@@ -22,11 +22,11 @@ use tokio::time::MissedTickBehavior;
 use crate::admin;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::lsn::Lsn;
+use crate::lsn::{Lsn, Position};
 use crate::metrics::{Metrics, Side, TopicMetrics};
 use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Settings, Why};
-use crate::sink::Whose;
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
+use crate::sink::{Purge, Whose};
 use crate::source::System;
 use crate::source::catalog::Catalog;
 use crate::source::dial;
@@ -35,7 +35,7 @@ use crate::source::wire::{Frame, Reading, Reply, StandbyStatus, Turn};
 use board::{Board, system_time};
 use errands::{Done, Due};
 use identity::Predecessor;
-use link::{Event, Link, Live};
+use link::{Event, Link, Live, Patience};
 use session::{Closed, Opened, Wanted};
 
 /// How often time is told to the pipeline and the status is shown.
@@ -44,6 +44,8 @@ const TICK: Duration = Duration::from_millis(50);
 const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a held slot is looked at again.
 const STANDBY_PAUSE: Duration = Duration::from_millis(200);
+/// The pause before a server that is shutting down is tried again.
+const RELEASED_FOR: Duration = Duration::from_secs(1);
 /// How long the polite end of a session may take.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -76,12 +78,18 @@ struct Relay {
     /// Tries to connect since the last session that held.
     tries: u32,
     streamed: bool,
+    /// Our name stood on the slot once, so we have the right to put it there.
+    has_claimed: bool,
     system: Option<System>,
     last_backend_pid: Option<i32>,
     /// Why there is no stream.
     closed: Option<Closed>,
     failure: Option<Error>,
-    last_report: Instant,
+    /// When the server last sent anything, or was not read from.
+    heard: Instant,
+    patience: Patience,
+    /// The oldest record on its way, and since when it is that.
+    oldest: (Option<Position>, Instant),
     due: Due,
     errand_out: bool,
     question_out: bool,
@@ -114,11 +122,14 @@ impl Relay {
             tasks: JoinSet::new(),
             tries: 0,
             streamed: false,
+            has_claimed: false,
             system: None,
             last_backend_pid: None,
             closed: None,
             failure: None,
-            last_report: now,
+            heard: now,
+            patience: Patience::new(config.postgres.sender_timeout),
+            oldest: (None, now),
             due: Due::from(now),
             errand_out: false,
             question_out: false,
@@ -165,12 +176,14 @@ impl Relay {
         if batch.is_empty() {
             return;
         }
-        self.last_report = now;
-        let clock = SystemTime::now();
+        let (clock, generation) = (SystemTime::now(), self.pipeline.ledger().generation());
         if batch.iter().any(|report| report.outcome.is_ok()) {
             self.metrics.acked_at(clock);
         }
         for report in batch.drain(..) {
+            if report.is_of(generation) {
+                self.sink.answered(report.topic);
+            }
             match report.outcome {
                 Ok(()) => {
                     if let Some(entry) = self.pipeline.acked(report.ticket()) {
@@ -261,20 +274,30 @@ impl Relay {
     }
 
     fn reconnect(&mut self, why: Why) {
-        let (reason, pause) = match &why {
-            Why::Text(column) => (format!("{column} is read as text"), Duration::ZERO),
-            Why::Replay => ("rows whose delivery failed are sent again".to_owned(), Duration::ZERO),
-            Why::Release => ("PostgreSQL is shutting down and waits for us".to_owned(), Duration::from_secs(1)),
-            Why::Overtaken => ("the slot is not ours any more".to_owned(), Duration::from_secs(1)),
-            Why::LeaseLost => ("nobody proved that the slot is still ours".to_owned(), Duration::from_secs(1)),
+        let reason = match &why {
+            Why::Text(column) => format!("{column} is read as text"),
+            Why::Replay => "rows whose delivery failed are sent again".to_owned(),
+            Why::Release => "PostgreSQL is shutting down and waits for us".to_owned(),
+            Why::Overtaken => "the slot is not ours any more".to_owned(),
+            Why::LeaseLost => "nobody proved that the slot is still ours".to_owned(),
         };
         tracing::warn!(reason, "leaving the replication session");
+        self.forget_tries();
         self.send_status(Ask::Nothing);
         self.pipeline.session_lost();
         self.metrics.reconnected(Side::Postgres);
         let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
         if let Link::Up(live) = link {
-            self.link = Link::Leaving(Box::pin(live.stream.leave(LEAVE_WITHIN)), pause);
+            if !matches!(why, Why::Replay | Why::Text(_)) {
+                self.closed = Some(Closed::Failed(Error::transient(&reason)));
+            }
+            let leave = |pause| Link::Leaving(Box::pin(live.stream.leave(LEAVE_WITHIN)), pause);
+            match why {
+                // Nobody listens at the other end, or somebody whom it does not concern: a farewell would only take time.
+                Why::LeaseLost | Why::Overtaken => {}
+                Why::Release => self.link = leave(RELEASED_FOR),
+                Why::Replay | Why::Text(_) => self.link = leave(Duration::ZERO),
+            }
         }
         self.show(Instant::now());
     }
@@ -317,6 +340,7 @@ impl Relay {
             },
             Event::Turned(Ok(turn)) => {
                 if turn.read > 0 {
+                    self.heard = Instant::now();
                     self.metrics.frame_at(SystemTime::now());
                 }
             }
@@ -331,23 +355,43 @@ impl Relay {
     }
 
     fn opened(&mut self, opened: Opened) {
-        let Opened { stream, start, predecessor, backend_pid, host } = opened;
+        let Opened { stream, start, predecessor, place, backend_pid, host } = opened;
         let now = Instant::now();
         tracing::info!(
             host = dial::address(&host), slot = self.wanted.postgres.slot, confirmed = %start.confirmed, system = %start.system,
             encoding = ?start.encoding, ?predecessor, "replication started"
         );
+        let own = (self.system == Some(start.system)).then(|| self.pipeline.confirmed());
+        let settled = identity::settled(place.as_ref(), &self.wanted.leader, start.system, own);
+        if let Some(settled) = settled.filter(|settled| *settled < start.confirmed) {
+            self.moved(settled, start.confirmed);
+        }
         self.system = Some(start.system);
         self.closed = None;
         self.streamed = true;
         self.last_backend_pid = Some(backend_pid);
+        self.sink.session_started();
         self.pipeline.session_started(start, now);
         match predecessor {
-            Predecessor::Gone => self.pipeline.claimed(),
+            Predecessor::Ourselves => self.pipeline.claimed(),
+            Predecessor::Gone => self.pipeline.unfenced(now),
             Predecessor::MayLive(timeout) => self.pipeline.fenced(timeout, now),
         }
         self.due.probe = now;
+        self.heard = now;
         self.link = Link::Up(Box::new(Live { stream, backend_pid, host, since: now, held: false, gather_until: None }));
+    }
+
+    /// The slot stands where no relay has taken it. It cannot be taken back: events go on from here, and a person must
+    /// know which ones are missing.
+    fn moved(&self, from: Lsn, to: Lsn) {
+        self.metrics.slot_moved();
+        tracing::error!(
+            slot = self.wanted.postgres.slot, %from, %to,
+            hint = "find out who read from the slot, moved it or made it anew; events committed in between that are not \
+                    in Kafka must be inserted again",
+            "somebody else moved the slot: events committed between the two positions are not published"
+        );
     }
 
     fn not_opened(&mut self, closed: Closed) {
@@ -370,10 +414,10 @@ impl Relay {
 
     /// The stream broke. What is in flight stays with the producer.
     fn lost(&mut self, error: Error) {
-        let Link::Up(live) = &self.link else { return };
-        if live.since.elapsed() > self.wanted.limits.backoff {
-            self.tries = 0;
+        if !matches!(self.link, Link::Up(_)) {
+            return;
         }
+        self.forget_tries();
         self.metrics.reconnected(Side::Postgres);
         self.pipeline.session_lost();
         let pause = self.backoff();
@@ -401,6 +445,13 @@ impl Relay {
         }
     }
 
+    /// A session that held for a while makes up for the tries before it.
+    fn forget_tries(&mut self) {
+        if matches!(&self.link, Link::Up(live) if live.since.elapsed() > self.wanted.limits.backoff) {
+            self.tries = 0;
+        }
+    }
+
     fn backoff(&mut self) -> Duration {
         let longest = Duration::from_millis(100) * 2u32.saturating_pow(self.tries.min(16));
         self.tries += 1;
@@ -418,8 +469,12 @@ impl Relay {
         status.oldest_unsettled = ledger.oldest().map(|entry| system_time(unix_ms(entry.committed_at)));
         status.inflight_events = ledger.inflight();
         status.inflight_bytes = ledger.inflight_bytes();
-        if ledger.inflight() == 0 {
-            self.last_report = now;
+        let oldest = ledger.oldest().map(|entry| entry.position).filter(|_| ledger.inflight() > 0);
+        if oldest != self.oldest.0 {
+            self.oldest = (oldest, now);
+        }
+        if matches!(&self.link, Link::Up(live) if live.held) {
+            self.heard = now;
         }
         self.board.state(state, role, reasons);
         self.board.show();
@@ -436,6 +491,10 @@ impl Relay {
     /// The last status, the mark that lets a successor start at once, the end of the stream.
     async fn goodbye(mut self) -> Result<()> {
         let within = (self.wanted.limits.shutdown / 10).max(Duration::from_millis(200));
+        if self.pipeline.ledger().inflight() > 0 {
+            // Nobody waits for these any more, and a successor may publish before our process has ended.
+            self.sink.purge(Purge::Everything);
+        }
         self.send_status(Ask::Nothing);
         let told = self.tell(within);
         match tokio::time::timeout(within, told).await {
@@ -462,10 +521,15 @@ impl Relay {
     }
 
     /// Leaves the clean mark before the slot is free, and waits until the server has read the last status. Nothing is
-    /// read meanwhile: a walsender that cannot write on turns to what we wrote. Answers with the rows that will repeat.
+    /// read meanwhile: a walsender that cannot write on turns to what we wrote. Answers with the rows that
+    /// repeat because it has not.
     async fn tell(&mut self, within: Duration) -> Result<u64> {
         if let Link::Up(live) = &mut self.link {
-            tokio::time::timeout(within, live.stream.turn(Reading::Off)).await.unwrap_or(Ok(Turn { read: 0 }))?;
+            let turn = tokio::time::timeout(within, live.stream.turn(Reading::Off)).await;
+            if let Err(error) = turn.unwrap_or(Ok(Turn { read: 0 })) {
+                // No reason to leave no mark: a successor would wait for us.
+                tracing::info!(error = error.chain(), "the last status was not sent");
+            }
         }
         let Some(system) = self.system else { return Ok(0) };
         let (postgres, confirmed) = (&self.wanted.postgres, self.pipeline.confirmed());
@@ -477,8 +541,11 @@ impl Relay {
         loop {
             let slot = catalog.slot(&postgres.slot).await?;
             let known = slot.and_then(|slot| slot.confirmed).unwrap_or(confirmed);
-            if known >= confirmed || Instant::now() >= end || !matches!(self.link, Link::Up(_)) {
-                return Ok(self.pipeline.ledger().repeats(known.min(confirmed)));
+            if known >= confirmed {
+                return Ok(0);
+            }
+            if Instant::now() >= end || !matches!(self.link, Link::Up(_)) {
+                return Ok(self.pipeline.ledger().repeats(known));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

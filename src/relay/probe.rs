@@ -1,24 +1,23 @@
 //! A look at the database from outside the stream, by a fresh connection each time.
 //!
 //! Fresh, because a server in smart shutdown lets old sessions be and turns new ones away, and because a session kept
-//! open would itself hold up that shutdown. The probe proves that our walsender still runs (the lease, while frames
+//! open would itself hold up that shutdown. The probe proves that our walsender has the slot (the lease, while frames
 //! wait unread), sees the slot's facts, and writes the position when it is due.
 
 use std::time::Instant;
 
 use super::session::{Closed, Wanted, check_publication, pg_micros, usable};
-use crate::error::Result;
 use crate::lsn::Lsn;
 use crate::pipeline::Clock;
 use crate::source::System;
-use crate::source::catalog::{Catalog, Claim, Sender, Server, Slot};
+use crate::source::catalog::{Catalog, Claim, Server, Slot};
 
 /// What the database said.
 pub(super) struct Probe {
     pub(super) server: Server,
     pub(super) clock: Clock,
     pub(super) slot: Slot,
-    /// Whether our walsender still runs.
+    /// Whether our walsender still has the slot.
     pub(super) sender: Seen,
     /// Whether the position was written.
     pub(super) saved: Option<Claim>,
@@ -28,9 +27,9 @@ pub(super) struct Probe {
 pub(super) enum Seen {
     /// There is no session to ask for.
     Unasked,
-    /// It ran at this moment.
+    /// It had the slot at this moment, or later: a successor's wait begins when it has not.
     At(Instant),
-    /// It is gone.
+    /// It has not.
     Gone,
 }
 
@@ -45,14 +44,17 @@ pub(super) struct Errand {
 pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result<Probe, Closed> {
     let (postgres, limits) = (&wanted.postgres, &wanted.limits);
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
-    let sender = match errand.backend_pid {
-        Some(pid) => seen(&catalog, pid).await?,
-        None => Seen::Unasked,
-    };
     let at = Instant::now();
     let server = catalog.server().await?;
     let clock = Clock { at, shown: pg_micros(server.clock) };
+    let asked = Instant::now();
     let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
+    // Not whether our walsender runs: one that met an error runs on, and has let go of the slot.
+    let sender = match errand.backend_pid {
+        Some(pid) if slot.holder.as_ref().is_some_and(|holder| holder.pid == pid) => Seen::At(asked),
+        Some(_) => Seen::Gone,
+        None => Seen::Unasked,
+    };
     let publication = catalog.publication(&postgres.publication).await?;
     check_publication(publication.as_ref(), &postgres.publication, &wanted.outboxes)?;
     let saved = match errand.save {
@@ -60,13 +62,4 @@ pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result
         None => None,
     };
     Ok(Probe { server, clock, slot, sender, saved })
-}
-
-/// That the walsender runs proves that it had the slot when we asked: a successor's wait begins when it is gone.
-async fn seen(catalog: &Catalog, pid: i32) -> Result<Seen> {
-    let asked = Instant::now();
-    Ok(match catalog.sender(pid).await? {
-        Sender::Gone => Seen::Gone,
-        Sender::Alive { .. } => Seen::At(asked),
-    })
 }

@@ -1,4 +1,4 @@
-//! Opening a session: look at the slot, log in, stream, put our name on the slot.
+//! Opening a session: look at the slot, log in, stream, see whose name is on the slot; and putting ours there.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,8 +9,8 @@ use crate::config;
 use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
-use crate::pipeline::{Clock, SessionStart};
-use crate::source::catalog::{Catalog, Holder, Publication, Slot, SlotKind};
+use crate::pipeline::{Clock, LastHolder, SessionStart};
+use crate::source::catalog::{Catalog, Claim, Holder, Place, Publication, Slot, SlotKind};
 use crate::source::wire::{Session, Start, Stream};
 use crate::source::{Encoding, System};
 
@@ -22,6 +22,8 @@ pub(super) struct Opened {
     pub(super) stream: Stream,
     pub(super) start: SessionStart,
     pub(super) predecessor: Predecessor,
+    /// The position table's row as it was found.
+    pub(super) place: Option<Place>,
     pub(super) backend_pid: i32,
     pub(super) host: Host,
 }
@@ -80,7 +82,7 @@ pub(super) async fn open(
 ) -> std::result::Result<Opened, Closed> {
     let Wanted { postgres, outboxes, limits, leader } = &wanted;
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
-    await_slot(&catalog, postgres, patience).await?;
+    await_slot(&catalog, &wanted, patience).await?;
     let publication = catalog.publication(&postgres.publication).await?;
     let others = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
     let at = Instant::now();
@@ -94,28 +96,32 @@ pub(super) async fn open(
         let what = "the SQL session and the replication session reached different servers";
         return Err(Closed::Unreached(Error::transient(what)));
     }
-    let asked_at = Instant::now();
     let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding };
     let stream = timeout(postgres.connection.connect_timeout, session.start(start))
         .await
         .map_err(|_| Error::transient("the server did not start to stream in time"))??;
     let place = catalog.position(&postgres.slot).await?;
     let predecessor = identity::predecessor(place.as_ref(), leader);
-    // The name of one that may live stays in the table until it is surely silent: whoever comes next waits for it too.
-    if predecessor == Predecessor::Gone {
-        catalog.claim(&postgres.slot, system, leader, postgres.sender_timeout).await?;
-    }
+    let last_holder = match predecessor {
+        Predecessor::Ourselves => LastHolder::Ours,
+        Predecessor::Gone | Predecessor::MayLive(_) => LastHolder::NotOurs,
+    };
+    let asked_at = Instant::now();
     let confirmed = still_ours(&catalog, postgres, backend_pid).await?;
-    let start = SessionStart { system, wal_end: server.wal_lsn, confirmed, encoding, asked_at, clock, others };
-    Ok(Opened { stream, start, predecessor, backend_pid, host })
+    let wal_end = server.wal_lsn;
+    let start = SessionStart { system, wal_end, confirmed, encoding, asked_at, clock, others, last_holder };
+    Ok(Opened { stream, start, predecessor, place, backend_pid, host })
 }
 
 /// Puts our name on the slot, if the walsender with this pid still holds it.
 pub(super) async fn claim(wanted: Wanted, system: System, backend_pid: i32) -> Result<()> {
     let (postgres, limits) = (&wanted.postgres, &wanted.limits);
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await?;
-    catalog.claim(&postgres.slot, system, &wanted.leader, postgres.sender_timeout).await?;
-    still_ours(&catalog, postgres, backend_pid).await.map(drop)
+    let (slot, sender_timeout) = (&postgres.slot, postgres.sender_timeout);
+    match catalog.claim(slot, system, &wanted.leader, sender_timeout, backend_pid).await? {
+        Claim::Ours => still_ours(&catalog, postgres, backend_pid).await.map(drop),
+        Claim::Lost => Err(Error::transient("the slot is not ours any more")),
+    }
 }
 
 /// The slot's position, which nobody else moves while our walsender holds it.
@@ -127,20 +133,32 @@ async fn still_ours(catalog: &Catalog, postgres: &config::Postgres, backend_pid:
     }
 }
 
-/// Waits until the slot is usable and free.
-async fn await_slot(
-    catalog: &Catalog,
-    postgres: &config::Postgres,
-    patience: Duration,
-) -> std::result::Result<(), Closed> {
+/// Waits until the slot is usable and free, and whoever may want it back has had the time to take it.
+async fn await_slot(catalog: &Catalog, wanted: &Wanted, patience: Duration) -> std::result::Result<(), Closed> {
+    let Wanted { postgres, limits, leader, .. } = wanted;
     let end = Instant::now() + patience;
+    let (mut was_held, mut free_since) = (false, None);
     loop {
         let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
         match slot.holder {
-            None => return Ok(()),
             Some(holder) if Instant::now() >= end => return Err(Closed::Held(holder)),
-            Some(_) => tokio::time::sleep(LOOK_EVERY).await,
+            Some(_) => (was_held, free_since) = (true, None),
+            None => {
+                let free_since = free_since.get_or_insert_with(Instant::now);
+                let place = catalog.position(&postgres.slot).await?;
+                // A leader that only reconnects is away for a moment, and for as long as it backs off when the server
+                // was away. Whoever took the slot from it then would have to wait until it is surely silent.
+                let courtesy = match identity::predecessor(place.as_ref(), leader) {
+                    Predecessor::MayLive(_) if was_held => LOOK_EVERY,
+                    Predecessor::MayLive(_) => limits.backoff + LOOK_EVERY,
+                    Predecessor::Ourselves | Predecessor::Gone => Duration::ZERO,
+                };
+                if free_since.elapsed() >= courtesy {
+                    return Ok(());
+                }
+            }
         }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

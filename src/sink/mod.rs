@@ -1,24 +1,14 @@
 //! Where records go, and everything that names `rdkafka`.
 
+mod client;
 mod describe;
 pub mod inspect;
 pub mod kafka;
 
-use rdkafka::ClientConfig;
+pub use client::client_config;
 
-use crate::config::Kafka;
 use crate::ledger::Ticket;
 use crate::record::Record;
-
-/// The client's configuration as typed: brokers and properties. Every client of ours starts from it.
-pub fn client_config(kafka: &Kafka) -> ClientConfig {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &kafka.brokers).set("client.id", "outboxd");
-    for (name, value) in &kafka.properties {
-        config.set(name, value.reveal());
-    }
-    config
-}
 
 /// Takes records, gives tickets back: at once when it refuses, later through a report when it has taken one.
 pub trait Sink {

@@ -16,6 +16,12 @@ pub fn write(scene: &Scene, rows: usize, payload_bytes: usize) -> Truth {
         commit";
     let sql = sql.replace("{rows}", &rows.to_string()).replace("{type}", &scene.aggregate_type);
     scene.database.exec(&sql.replace("{parts}", &(payload_bytes / 32).to_string()));
+    truth(scene)
+}
+
+/// What the table holds, all of it committed by now, numbered by `n` in the payload.
+#[track_caller]
+pub fn truth(scene: &Scene) -> Truth {
     let mut session = scene.database.connect();
     let row = session.query_one("select pg_current_wal_insert_lsn()::text", &[]).expect("the server answers");
     let committed_by = row.get::<_, String>(0).parse().ok();

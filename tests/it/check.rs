@@ -1,6 +1,5 @@
 //! `outboxd check` against real servers: what is broken is found, named, and mended by its own hint.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use outboxd::check::{self, Finding, Report, Strictness, Verdict};
@@ -11,7 +10,8 @@ use outboxd::source::catalog::survey::Ask;
 
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres, Version};
-use crate::support::{PATIENCE, eventually};
+use crate::support::process::{Farewell, Process};
+use crate::support::{PATIENCE, eventually, within};
 
 /// A database that `init` has set up, and the relay's configuration for it.
 struct SetUp {
@@ -187,10 +187,9 @@ fn a_hint_pasted_by_the_owner_mends_what_it_is_about() {
 fn who_holds_the_slot_is_named_with_its_pid() {
     let set_up = SetUp::new();
     let slot = set_up.database.name();
-    let holder = Recvlogical::start(&set_up);
-    let pid_of = format!("select active_pid from pg_replication_slots where slot_name = '{slot}'");
-    eventually("the slot is held", PATIENCE, || set_up.database.ask(&pid_of).is_some());
-    let pid = set_up.database.ask(&pid_of).unwrap();
+    let mut command = set_up.database.recvlogical(slot, "outboxd");
+    let holder = Process::spawn(command.args(["-f", "/dev/null"]), Farewell::Kill);
+    let pid = within(PATIENCE, || set_up.database.walsender(slot)).expect("the slot is held");
     let report = set_up.check();
     let held =
         assert_finding(&report, "slot.free", Verdict::Fail, &format!("pid {pid}, application \"pg_recvlogical\""));
@@ -291,7 +290,7 @@ fn a_slot_of_a_restored_database_is_found() {
     };
     assert_finding(&mirror(&system, "F/0"), "slot.place", Verdict::Fail, "restored from a backup");
     assert_finding(&mirror("42", "0/1"), "slot.place", Verdict::Fail, "another cluster");
-    assert_finding(&mirror(&system, "0/1"), "slot.place", Verdict::Warn, "created again");
+    assert_finding(&mirror(&system, "0/1"), "slot.place", Verdict::Warn, "made it anew");
 }
 
 #[test]
@@ -418,23 +417,4 @@ fn a_right_to_describe_is_told_from_a_right_to_write() {
         assert_finding(&allowed, id, Verdict::Ok, "");
     }
     assert_finding(&allowed, "kafka.insync", Verdict::Warn, "one replica");
-}
-
-/// Somebody else who reads from the slot.
-struct Recvlogical(Child);
-
-impl Recvlogical {
-    fn start(set_up: &SetUp) -> Recvlogical {
-        let mut command = Command::new(Version::Distro.bin().unwrap().join("pg_recvlogical"));
-        command.args(["-d", &set_up.database.url(), "-S", set_up.database.name(), "--start", "-f", "/dev/null"]);
-        command.args(["-o", "proto_version=1", "-o", "publication_names=outboxd"]);
-        Recvlogical(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Recvlogical {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }

@@ -15,20 +15,17 @@ fn an_idle_database_keeps_its_session_for_many_lease_periods_and_is_not_written_
     let mut scene = Scene::on(&Postgres::private(), &Kafka::shared());
     scene.config = scene.config.set("postgres.sender_timeout", "2s");
     let mut relay = scene.relay();
-    let slot = scene.config.slot().to_string();
-    let walsender =
-        || scene.database.ask(&format!("select active_pid from pg_replication_slots where slot_name = '{slot}'"));
     let wal = || scene.database.ask("select pg_current_wal_insert_lsn() - '0/0'").unwrap().parse::<u64>().unwrap();
     let position = || scene.database.ask("select confirmed || ' ' || updated_at from outboxd.position").unwrap();
     // One event, whose position is written once: the keepalives behind it are no reason to write again.
     scene.write("k", "1");
     eventually("the position is written", PATIENCE, || !position().starts_with("0/0 "));
-    let (walsender_before, wal_before, position_before) = (walsender(), wal(), position());
+    let (walsender_before, wal_before, position_before) = (scene.walsender(), wal(), position());
 
     throughout("the relay is ready", TEN_MINUTES, || relay.readiness().is_some_and(|(code, _)| code == 200));
 
     assert!(relay.is_running());
-    assert_eq!(walsender(), walsender_before);
+    assert_eq!(scene.walsender(), walsender_before);
     assert_eq!(position(), position_before);
     assert_eq!(relay.metric("outboxd_reconnects_total").unwrap_or_default(), 0.0, "{}", relay.log());
     // The server itself notes running transactions now and then.

@@ -21,9 +21,9 @@ fn a_broker_that_is_stalled_and_then_slow_costs_neither_the_session_nor_the_plac
     scene.config = scene.config.property("compression.type", "none");
     let relay = scene.relay();
     scene.write("first", "{}");
-    eventually("the first event is answered", PATIENCE, || relay.metric("outboxd_events_published_total") == Some(1.0));
+    eventually("the first event is answered", PATIENCE, || relay.published() == 1.0);
     scene.database.exec("create table neighbour as select 1 as n");
-    let walsender = walsender(&scene);
+    let walsender = scene.walsender();
 
     // 24 MB are more than the buffers of the sockets and of the relay hold, so the walsender blocks.
     kafka.pause();
@@ -34,19 +34,19 @@ fn a_broker_that_is_stalled_and_then_slow_costs_neither_the_session_nor_the_plac
         scene.database.exec("insert into neighbour select generate_series(1, 100)");
         scene.confirmed() < commit
     });
-    assert_eq!(reconnects(&relay.metrics()), 0.0, "{}", relay.log());
+    assert_eq!(relay.metric("outboxd_reconnects_total"), Some(0.0), "{}", relay.log());
 
     kafka.resume();
-    let published = || relay.metric("outboxd_events_published_total").unwrap();
-    let before = published();
+    let before = relay.published();
     throughout("a slow broker leaves the session alone", Duration::from_secs(6), || {
         scene.database.exec("insert into neighbour select generate_series(1, 100)");
-        reconnects(&relay.metrics()) == 0.0
+        relay.metric("outboxd_reconnects_total") == Some(0.0)
     });
-    assert!((50.0..1000.0).contains(&(published() - before)), "{} events in 6 s", published() - before);
+    let published = relay.published() - before;
+    assert!((50.0..1000.0).contains(&published), "{published} events in 6 s");
 
     scene.judge(&truth).assert_exactly_once();
-    assert_eq!(self::walsender(&scene), walsender, "{}", relay.log());
+    assert_eq!(scene.walsender(), walsender, "{}", relay.log());
 }
 
 #[test]
@@ -69,15 +69,5 @@ fn a_busy_table_outside_the_publication_never_pins_the_wal() {
         });
     }
     assert!(bytes(&format!("'{start}'")) > 60 * 1024 * 1024, "too little was written to say anything");
-    assert_eq!(reconnects(&relay.metrics()), 0.0, "{}", relay.log());
-}
-
-fn walsender(scene: &Scene) -> Option<String> {
-    let slot = scene.config.slot();
-    scene.database.ask(&format!("select active_pid from pg_replication_slots where slot_name = '{slot}'"))
-}
-
-fn reconnects(metrics: &str) -> f64 {
-    let samples = metrics.lines().filter(|line| line.starts_with("outboxd_reconnects_total"));
-    samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    assert_eq!(relay.metric("outboxd_reconnects_total"), Some(0.0), "{}", relay.log());
 }

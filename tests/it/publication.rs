@@ -24,6 +24,7 @@ fn a_publication_dropped_under_a_busy_relay_is_told_by_the_stream_itself() {
     scene.write("after", "{}");
     assert_fails(&mut relay, &[&format!("publication \\\"{}\\\"", scene.database.name()), "outboxd init"]);
     assert!(scene.confirmed() >= confirmed);
+    scene.reader.catch_up(PATIENCE);
     assert_eq!(scene.reader.count(), 1);
 }
 

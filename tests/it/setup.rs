@@ -2,7 +2,9 @@
 //! code; what somebody may be mending on Kafka's side is waited for, and `/readyz` names it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use crate::support::kafka::Kafka;
 use crate::support::postgres::Postgres;
@@ -15,19 +17,30 @@ const NOTICED: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_role_without_replication_is_told_how_to_get_it() {
-    let scene = Scene::new();
-    let role = unique_name();
-    let url = scene.database.url().replace("postgres@", &format!("{role}@"));
-    scene
-        .config
-        .clone()
-        .set("postgres.url", url.clone())
-        .run(&["init", "--url", &scene.database.url()])
-        .assert_success();
+    let (scene, role) = scene_with_a_role();
     scene.database.exec(&format!("alter role {role} noreplication"));
-    let ended = run(scene.config.clone().set("postgres.url", url));
+    let ended = run(scene.config.clone());
     assert_fails(&ended, 1, &["replication", &format!("ALTER ROLE \"{role}\" REPLICATION")]);
     scene.database.exec(&format!("drop owned by {role}; drop role {role}"));
+}
+
+#[test]
+fn a_role_that_may_not_write_its_name_ends_the_start_and_is_not_waited_for() {
+    let (scene, role) = scene_with_a_role();
+    scene.database.exec(&format!("revoke update on outboxd.position from {role}"));
+    let ended = run(scene.config.clone());
+    assert_fails(&ended, 1, &["cannot claim the position of slot", "permission denied", "outboxd init"]);
+    scene.database.exec(&format!("drop owned by {role}; drop role {role}"));
+}
+
+/// A relay with a role of its own, made by `init`.
+fn scene_with_a_role() -> (Scene, String) {
+    let mut scene = Scene::new();
+    let role = unique_name();
+    let url = scene.database.url().replace("postgres@", &format!("{role}@"));
+    scene.config = scene.config.set("postgres.url", url);
+    scene.config.run(&["init", "--url", &scene.database.url()]).assert_success();
+    (scene, role)
 }
 
 #[test]
@@ -113,7 +126,7 @@ fn a_topic_deleted_under_the_relay_is_waited_for_and_flows_when_created_again() 
     // The broker may take records for a moment longer: until it has put the partitions aside.
     let kept = |name: &str| name.starts_with(&scene.topic) && !name.ends_with("-delete");
     eventually("the partitions are gone", PATIENCE, || {
-        let mut partitions = std::fs::read_dir(scene.kafka.directory().join("log")).unwrap().flatten();
+        let mut partitions = std::fs::read_dir(scene.kafka.node(0).directory().join("log")).unwrap().flatten();
         !partitions.any(|partition| kept(&partition.file_name().to_string_lossy()))
     });
     let ids: Vec<String> = (0..20).map(|n| scene.write("k", &format!("{{\"n\": {n}}}"))).collect();
@@ -127,10 +140,42 @@ fn a_topic_deleted_under_the_relay_is_waited_for_and_flows_when_created_again() 
 }
 
 #[test]
+fn a_topic_deleted_behind_its_last_event_is_not_made_again_and_no_reason_to_wait() {
+    let kafka = Kafka::private();
+    let scene = without_topic(&kafka, creating_topics);
+    let mut relay = scene.relay();
+    let exists = |topic: &str| {
+        let client: BaseConsumer = kafka.client().create().unwrap();
+        let cluster = client.fetch_metadata(None, PATIENCE).unwrap();
+        cluster.topics().iter().any(|known| known.name() == topic)
+    };
+    let other = "insert into outbox (aggregate_type, aggregate_id, event_type, payload) values
+                 ('other', 'k', 'made', '{}')";
+    scene.database.exec(other);
+    scene.write("k", "{}");
+    scene.reader.wait_count(1, PATIENCE);
+    eventually("both are settled", PATIENCE, || relay.published() == 2.0);
+    kafka.delete_topic("outbox.event.other");
+    // A broker that is silent makes the relay ask for every topic that it knows, again and again.
+    kafka.pause();
+    let struck = Instant::now();
+    scene.write("k", "{}");
+    relay.wait_noticed(struck, "kafka_silent");
+    throughout("it asks", Duration::from_secs(2), || reasons(&relay).contains("kafka_silent"));
+    kafka.resume();
+    scene.reader.wait_count(2, PATIENCE);
+    relay.wait_ready();
+    let ready = || relay.readiness().is_some_and(|(status, _)| status == 200);
+    throughout("it is gone, and nobody waits", Duration::from_secs(3), || ready() && !exists("outbox.event.other"));
+    // Until the next event comes.
+    scene.database.exec(other);
+    eventually("it is made again", PATIENCE, || exists("outbox.event.other"));
+    eventually("it is settled", PATIENCE, || relay.published() == 4.0);
+}
+
+#[test]
 fn a_missing_topic_is_created_where_that_is_wanted() {
-    let scene = without_topic(&Kafka::shared(), |config| {
-        config.set("kafka.create_topics.partitions", 3).set("kafka.create_topics.replication", 1)
-    });
+    let scene = without_topic(&Kafka::shared(), creating_topics);
     let _relay = scene.relay();
     let ids: Vec<String> = (0..20).map(|n| scene.write(&format!("key-{n}"), "{}")).collect();
     let seen = scene.reader.wait_count(ids.len(), PATIENCE);
@@ -173,6 +218,10 @@ fn without_topic(kafka: &std::sync::Arc<Kafka>, change: impl FnOnce(Config) -> C
     scene.config.run(&["init"]).assert_success();
     scene.config = change(scene.config);
     scene
+}
+
+fn creating_topics(config: Config) -> Config {
+    config.set("kafka.create_topics.partitions", 3).set("kafka.create_topics.replication", 1)
 }
 
 fn run(config: Config) -> Ended {

@@ -111,7 +111,7 @@ fn kafka_keeps_its_records_through_a_kill_and_leaves_nothing_behind() {
     let seen = reader.wait_count(2, PATIENCE);
     assert_eq!(seen.iter().map(|seen| seen.value()).collect::<Vec<_>>(), ["before", "after"]);
 
-    let (pid, directory) = (kafka.pid(), kafka.directory().to_path_buf());
+    let (pid, directory) = (kafka.node(0).pid(), kafka.node(0).directory().to_path_buf());
     drop((reader, producer));
     drop(kafka);
     assert!(!is_alive(pid) && !directory.exists());
@@ -236,7 +236,7 @@ fn servers_that_are_left_running() {
     let (postgres, kafka) = (Postgres::shared(), Kafka::private());
     let say = |pid: u32, directory: &Path| println!("\nrunning {pid} {}", directory.display());
     say(postgres.pid(), postgres.directory());
-    say(kafka.pid(), kafka.directory());
+    say(kafka.node(0).pid(), kafka.node(0).directory());
     loop {
         std::thread::park();
     }

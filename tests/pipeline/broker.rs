@@ -1,20 +1,23 @@
-//! A scripted Kafka: partitions with a log, and an idempotent producer whose batches land, fail, or lose their answer.
+//! A scripted Kafka: topics that take records for good, and idempotent producers whose batches land, fail, or lose their
+//! answer.
 //!
-//! The producer keeps what librdkafka keeps: order inside a partition, nothing behind a failure in its partition
-//! (gapless), and exactly one report for each record that it took. The log checks order as it is written, so a
+//! A producer keeps what librdkafka keeps: order inside a partition, nothing behind a failure in its partition
+//! (gapless), and exactly one report for each record that it took. Whatever lands is shown to the oracle at once, so a
 //! violation points at the step that made it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Instant;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use outboxd::ledger::Ticket;
 use outboxd::record::Record;
 use outboxd::sink::{Failure, Problem, Purge, Refused, Sink, Whose};
 
 use crate::dice::Dice;
-use crate::server::{Events, TOPICS};
+use crate::oracle::{self, Fact, Judge};
+use crate::server::{Event, Events, TOPICS};
 
-pub const PARTITIONS: u64 = 2;
+const PARTITIONS: u64 = 2;
+const LANES: usize = (TOPICS * PARTITIONS) as usize;
 /// A producer's queue.
 const QUEUE: usize = 12;
 /// Batches on the wire for each partition.
@@ -26,30 +29,94 @@ pub struct Faults {
     pub lost_answer: u64,
     pub world: u64,
     pub set_up: u64,
+    /// In percent of offers: the producer breaks.
+    pub fatal: u64,
+}
+
+/// The cluster and its topics, as the oracle sees them.
+pub struct Cluster {
+    pub events: Events,
+    pub judge: Judge<'static>,
+    pub faults: Faults,
+    pub unready: [bool; TOPICS as usize],
+    pub full: bool,
+    /// The brokers take nothing and answer nothing until then; what is on the wire stays there.
+    pub stalled_until: Instant,
+    /// Refused by the broker, with its whole batch, until somebody mends it.
+    pub poison: HashSet<u64>,
+    /// Refused at the offer until somebody mends it.
+    pub unfit: HashSet<u64>,
+    /// Settled by a process that left cleanly, and confirmed: nobody may offer them while the slot does not go back.
+    pub retired: HashSet<u64>,
+    pub offers: u64,
+    /// What misfortunes have led to.
+    pub felt: BTreeSet<&'static str>,
+    /// Purged on the wire: may still be appended, out of turn.
+    late: Vec<Purged>,
+    /// On the wire when their process ended: may be appended in their turn, until then.
+    orphans: Vec<(Instant, VecDeque<Batch>)>,
+}
+
+/// The producer of one process.
+pub struct Producer {
+    lanes: [Lane; LANES],
+    broken: bool,
+    /// Reports of former producers.
+    stale: Vec<Report>,
+    /// Offered to this producer and not answered.
+    open: HashSet<u64>,
+    /// Acknowledged to this process, in this history.
+    pub settled: HashSet<u64>,
+    rolls: Dice,
 }
 
 /// A ticket's report, on its way to the pipeline.
 #[derive(Debug)]
 pub struct Report {
-    pub event: u64,
-    pub ticket: (u64, u32),
+    event: u64,
+    ticket: (u64, u32),
     /// `None`: acknowledged.
     pub failure: Option<Failure>,
 }
+
+impl Report {
+    pub fn ticket(&self) -> Ticket {
+        Ticket::from_parts(self.ticket.0, self.ticket.1)
+    }
+}
+
+type Batch = Vec<Pending>;
 
 #[derive(Debug)]
 struct Pending {
     event: u64,
     ticket: (u64, u32),
+    record: oracle::Record,
+}
+
+/// A record that its producer has given up.
+struct Purged {
+    process: u64,
+    at: Instant,
+    record: oracle::Record,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
     queued: VecDeque<Pending>,
-    wire: VecDeque<Vec<Pending>>,
+    wire: VecDeque<Batch>,
     reports: VecDeque<Report>,
     /// A batch of this lane failed: nothing behind it is appended.
     severed: bool,
+}
+
+impl Lane {
+    fn fail(&mut self, batch: impl IntoIterator<Item = Pending>, whose: Whose) {
+        self.reports.extend(batch.into_iter().map(|Pending { event, ticket, record }| {
+            let failure = Failure { whose, topic: record.place.0, message: "no".into() };
+            Report { event, ticket, failure: Some(failure) }
+        }));
+    }
 }
 
 /// When offers are allowed, as the world sees it.
@@ -58,140 +125,197 @@ pub struct Gate {
     pub now: Instant,
     /// The end of the lease by the proofs that the pipeline was given.
     pub lease_end: Instant,
-    pub fence_end: Option<Instant>,
+    pub fence_end: Instant,
     /// When a successor that waits one sender timeout could offer at the earliest.
     pub successor: Instant,
     /// The session is over, and what it had brought is being read.
     pub severed: bool,
 }
 
-/// The cluster, its topics, and the one producer that we have.
-pub struct Broker {
-    lanes: Vec<Lane>,
-    broken: bool,
-    /// Purged on the wire: may still be appended, out of turn.
-    late: Vec<u64>,
-    /// Reports of former producers.
-    pub stale: Vec<Report>,
-    /// Per topic and key, the number of the record appended last.
-    last: HashMap<(u64, u64), u64>,
-    pub written: HashSet<u64>,
-    /// Offered to this producer and not answered.
-    pub open: HashSet<u64>,
-    /// Acknowledged to this process, in this history.
-    pub settled: HashSet<u64>,
-    pub gate: Option<Gate>,
-    pub offers: u64,
-    pub unready: [bool; TOPICS as usize],
-    pub full: bool,
-    /// Refused by the broker, with its whole batch, until somebody mends it.
-    pub poison: HashSet<u64>,
-    /// Refused at the offer until somebody mends it.
-    pub unfit: HashSet<u64>,
-    pub events: Events,
-    pub fatal_percent: u64,
-    rolls: Dice,
-}
-
-impl Broker {
-    pub fn new(seed: u64) -> Broker {
-        Broker {
-            lanes: (0..TOPICS * PARTITIONS).map(|_| Lane::default()).collect(),
-            broken: false,
-            late: Vec::new(),
-            stale: Vec::new(),
-            last: HashMap::new(),
-            written: HashSet::new(),
-            open: HashSet::new(),
-            settled: HashSet::new(),
-            gate: None,
-            offers: 0,
+impl Cluster {
+    pub fn new(faults: Faults, now: Instant) -> Cluster {
+        Cluster {
+            events: Events::new(),
+            judge: Judge::default(),
+            faults,
             unready: [false; TOPICS as usize],
             full: false,
+            stalled_until: now,
             poison: HashSet::new(),
             unfit: HashSet::new(),
-            events: Events::new(),
-            fatal_percent: 0,
-            rolls: Dice::new(seed ^ 0xB0B),
+            retired: HashSet::new(),
+            offers: 0,
+            felt: BTreeSet::new(),
+            late: Vec::new(),
+            orphans: Vec::new(),
         }
     }
 
-    /// A batch leaves the queue, or arrives at its broker.
-    pub fn work(&mut self, faults: Faults, dice: &mut Dice) {
-        let at = dice.index(self.lanes.len());
-        if self.lanes[at].wire.is_empty() || dice.hits(50) {
-            let lane = &mut self.lanes[at];
-            if !self.broken && lane.wire.len() < PIPELINED && !lane.queued.is_empty() {
+    /// A fault begins: the oracle puts repeats down to it.
+    pub fn disturbed(&mut self, fault: &str) {
+        self.judge.observe(&Fact::Disturbed(fault.to_string()));
+    }
+
+    /// A misfortune has led to this.
+    pub fn felt(&mut self, effect: &'static str) {
+        self.felt.insert(effect);
+    }
+
+    /// What nobody waits for any more is appended after all: a record that was purged on the wire, or a batch whose
+    /// process is gone.
+    pub fn land_late(&mut self, now: Instant, dice: &mut Dice) {
+        if !self.late.is_empty() {
+            let purged = self.late.swap_remove(dice.index(self.late.len()));
+            self.judge.observe(&Fact::Late(purged.record));
+            self.felt("purged record landed");
+        }
+        self.orphans.retain(|(until, batches)| now < *until && !batches.is_empty());
+        if !self.orphans.is_empty() {
+            let at = dice.index(self.orphans.len());
+            let batch = self.orphans[at].1.pop_front().expect("none is empty");
+            if self.is_poisoned(&batch) || dice.once_in(4) {
+                // Nothing behind a failure is appended.
+                self.orphans[at].1.clear();
+            } else {
+                self.append(batch);
+                self.felt("orphan landed");
+            }
+        }
+    }
+
+    /// True while what this process purged lately is on its way.
+    pub fn may_land(&self, process: u64, now: Instant) -> bool {
+        self.late.iter().any(|purged| purged.process == process && now < purged.at + LAND_WITHIN)
+    }
+
+    fn is_poisoned(&self, batch: &Batch) -> bool {
+        !self.poison.is_empty() && batch.iter().any(|pending| self.poison.contains(&pending.event))
+    }
+
+    fn append(&mut self, batch: Batch) {
+        for pending in batch {
+            self.judge.observe(&Fact::Arrived(pending.record));
+        }
+    }
+
+    fn check(&self, event: &Event, record: &Record<'_>, gate: Gate) {
+        let position = header(record, "lsn");
+        promised!(position == event.position.to_string(), "offered with position {position}: {event:?}");
+        promised!(record.value == Some(event.id.to_string().as_bytes()), "offered with another value: {event:?}");
+        promised!(!event.void || gate.severed, "offered out of another history: {event:?}");
+        promised!(gate.now < gate.lease_end, "offered without the lease: {event:?}");
+        promised!(gate.now >= gate.fence_end, "offered before the fence opened: {event:?}");
+        promised!(gate.now < gate.successor, "offered when a successor could have: {event:?}");
+        promised!(!self.retired.contains(&event.id), "offered again after a clean stop: {event:?}");
+    }
+}
+
+impl Producer {
+    pub fn new(seed: u64) -> Producer {
+        Producer {
+            lanes: Default::default(),
+            broken: false,
+            stale: Vec::new(),
+            open: HashSet::new(),
+            settled: HashSet::new(),
+            rolls: Dice::new(seed),
+        }
+    }
+
+    /// A batch leaves the queue, or arrives at its broker; false when there was none.
+    pub fn work(&mut self, cluster: &mut Cluster, now: Instant, dice: &mut Dice) -> bool {
+        let lane = &mut self.lanes[dice.index(LANES)];
+        if lane.wire.is_empty() || dice.hits(50) {
+            let sends = !self.broken && lane.wire.len() < PIPELINED && !lane.queued.is_empty();
+            if sends {
                 let size = dice.between(1, lane.queued.len() as u64) as usize;
                 lane.wire.push_back(lane.queued.drain(..size).collect());
             }
-            return;
+            return sends;
         }
-        let batch = self.lanes[at].wire.pop_front().expect("there is one");
+        if now < cluster.stalled_until {
+            cluster.felt("batch stalled");
+            return false;
+        }
+        let batch = lane.wire.pop_front().expect("there is one");
+        let Faults { lost_answer, world, set_up, .. } = cluster.faults;
         let roll = dice.below(100);
-        let failure = if self.lanes[at].severed {
+        let failure = if lane.severed {
             Some(Whose::World)
-        } else if batch.iter().any(|pending| self.poison.contains(&pending.event)) {
+        } else if cluster.is_poisoned(&batch) {
             Some(Whose::Event)
-        } else if roll < faults.lost_answer {
-            self.append(&batch);
+        } else if roll < lost_answer + world {
             Some(Whose::World)
-        } else if roll < faults.lost_answer + faults.world {
-            Some(Whose::World)
-        } else if roll < faults.lost_answer + faults.world + faults.set_up {
+        } else if roll < lost_answer + world + set_up {
             Some(Whose::SetUp)
         } else {
-            self.append(&batch);
             None
         };
-        if failure.is_some() {
-            self.broken = true;
-            self.lanes[at].severed = true;
+        let Some(whose) = failure else {
+            let report = |pending: &Pending| Report { event: pending.event, ticket: pending.ticket, failure: None };
+            lane.reports.extend(batch.iter().map(report));
+            cluster.append(batch);
+            return true;
+        };
+        if !lane.severed {
+            let lost_answer = whose == Whose::World && roll < lost_answer;
+            if lost_answer {
+                batch.iter().for_each(|pending| cluster.judge.observe(&Fact::Arrived(pending.record.clone())));
+            }
+            cluster.disturbed(if lost_answer { "lost answer" } else { "failed delivery" });
+            cluster.felt(match whose {
+                Whose::World if lost_answer => "answer lost",
+                Whose::World => "delivery failed",
+                Whose::SetUp => "delivery forbidden",
+                Whose::Event => "event refused",
+            });
         }
-        let topic = format!("outbox.event.t{}", at as u64 / PARTITIONS);
-        for Pending { event, ticket } in batch {
-            let failure = failure.map(|whose| Failure { whose, topic: topic.clone(), message: "no".into() });
-            self.lanes[at].reports.push_back(Report { event, ticket, failure });
-        }
+        self.broken = true;
+        lane.severed = true;
+        lane.fail(batch, whose);
+        true
     }
 
     /// A report, in order for each partition and in any order across them.
-    pub fn report(&mut self, dice: &mut Dice) -> Option<Report> {
-        let at = dice.index(self.lanes.len());
-        self.lanes[at].reports.pop_front()
-    }
-
-    /// A record that was purged on the wire is appended after all.
-    pub fn land_late(&mut self, dice: &mut Dice) {
-        if !self.late.is_empty() {
-            let at = dice.index(self.late.len());
-            let event = self.late.swap_remove(at);
-            self.written.insert(event);
+    pub fn report(&mut self, generation: u32, dice: &mut Dice) -> Option<Report> {
+        let report = self.lanes[dice.index(LANES)].reports.pop_front()?;
+        if report.ticket.1 == generation {
+            self.open.remove(&report.event);
         }
+        Some(report)
     }
 
-    pub fn purge(&mut self, purge: Purge) {
-        for (at, lane) in self.lanes.iter_mut().enumerate() {
-            let mut gone: Vec<Pending> = Vec::new();
+    /// The pipeline has counted this report.
+    pub fn settle(&mut self, event: &Report) {
+        self.settled.insert(event.event);
+    }
+
+    /// A former producer's report comes after all.
+    pub fn stale(&mut self, dice: &mut Dice) -> Option<Report> {
+        let at = dice.index(self.stale.len());
+        (!self.stale.is_empty()).then(|| self.stale.swap_remove(at))
+    }
+
+    pub fn purge(&mut self, purge: Purge, process: u64, at: Instant, cluster: &mut Cluster) {
+        for lane in &mut self.lanes {
+            let mut gone: Batch = Vec::new();
             if purge == Purge::Everything {
                 gone.extend(lane.wire.drain(..).flatten());
-                self.late.extend(gone.iter().map(|pending| pending.event));
+                let copy = |pending: &Pending| Purged { process, at, record: pending.record.clone() };
+                cluster.late.extend(gone.iter().map(copy));
             }
             gone.extend(lane.queued.drain(..));
-            let topic = format!("outbox.event.t{}", at as u64 / PARTITIONS);
-            lane.reports.extend(gone.into_iter().map(|Pending { event, ticket }| {
-                let failure = Failure { whose: Whose::World, topic: topic.clone(), message: "purged".into() };
-                Report { event, ticket, failure: Some(failure) }
-            }));
+            lane.fail(gone, Whose::World);
         }
         // What is purged and not reported as appended must not be followed by what was queued behind it.
         self.broken = true;
     }
 
     /// Another producer; what the old one has not reported comes late or never.
-    pub fn renew(&mut self) {
+    pub fn renew(&mut self, process: u64, at: Instant, cluster: &mut Cluster) {
         for lane in &mut self.lanes {
-            self.late.extend(lane.wire.iter().flatten().map(|pending| pending.event));
+            let gone = lane.wire.drain(..).flatten();
+            cluster.late.extend(gone.map(|pending| Purged { process, at, record: pending.record }));
             self.stale.extend(lane.reports.drain(..));
             *lane = Lane::default();
         }
@@ -199,86 +323,90 @@ impl Broker {
         self.open.clear();
     }
 
-    /// The process is gone, with all that it knew; what it had sent may still be appended, in order.
-    pub fn forget(&mut self, dice: &mut Dice) {
-        for at in 0..self.lanes.len() {
-            let landing = dice.index(self.lanes[at].wire.len() + 1);
-            let poison = |pending: &Pending| self.poison.contains(&pending.event);
-            let batches: Vec<Vec<Pending>> = self.lanes[at].wire.drain(..).collect();
-            let sound = batches.iter().take(landing).take_while(|batch| !batch.iter().any(poison)).count();
-            if !self.lanes[at].severed {
-                batches[..sound].iter().for_each(|batch| self.append(batch));
+    /// The process is gone, with all that it knew; what it had sent may still be appended, in order, for so long.
+    pub fn orphan(self, cluster: &mut Cluster, until: Instant) {
+        for lane in self.lanes {
+            if !lane.severed && !lane.wire.is_empty() {
+                cluster.orphans.push((until, lane.wire));
             }
-        }
-        self.renew();
-        self.stale.clear();
-        self.settled.clear();
-    }
-
-    /// Another history begins: of the keys' numbers only those that it kept count.
-    pub fn open_history(&mut self) {
-        for ((topic, key), last) in &mut self.last {
-            let kept = self.events.values().filter(|event| (event.topic, event.key) == (*topic, *key) && !event.void);
-            *last = (*last).min(kept.map(|event| event.number).max().unwrap_or(0));
         }
     }
 
-    fn append(&mut self, batch: &[Pending]) {
-        for pending in batch {
-            let event = &self.events[&pending.event];
-            self.written.insert(event.id);
-            if event.void {
-                continue;
-            }
-            let last = self.last.entry((event.topic, event.key)).or_default();
-            assert!(event.number <= *last + 1, "order: {event:?} follows number {last} of its key");
-            *last = event.number;
-        }
+    /// True while a broker has not answered for something.
+    pub fn is_sending(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.wire.is_empty())
+    }
+
+    /// True while something is on its way.
+    pub fn is_busy(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// True when this event is on its way here.
+    pub fn has(&self, event: u64) -> bool {
+        self.open.contains(&event)
     }
 }
 
-impl Sink for Broker {
+/// How long what a dead process had sent may take to land, and how long what a living one has purged keeps it from leaving a
+/// clean mark, though that may land at any time: less than a successor waits.
+pub const LAND_WITHIN: Duration = Duration::from_secs(2);
+
+/// One process's way to the cluster, while the gate is as it is.
+pub struct Door<'a> {
+    pub producer: &'a mut Producer,
+    pub cluster: &'a mut Cluster,
+    pub gate: Gate,
+}
+
+impl Sink for Door<'_> {
     fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), Refused> {
-        let header = |wanted: &str| {
-            let (_, value) = record.headers.iter().find(|(name, _)| *name == wanted).expect("a header of every record");
-            String::from_utf8(value.expect("with a value").to_vec()).expect("text")
-        };
-        let id: u64 = header("id").parse().expect("a number");
-        let event = self.events.get(&id).expect("only committed events are offered");
-        assert_eq!(header("lsn"), event.position.to_string(), "position of {event:?}");
-        assert_eq!(record.topic, format!("outbox.event.t{}", event.topic));
-        assert_eq!(record.key, event.key.to_string().as_bytes());
-        assert_eq!(record.value, Some(event.number.to_string().as_bytes()));
+        let Door { producer, cluster, gate } = self;
+        let id: u64 = header(record, "id").parse().expect("a number");
+        let Some(event) = cluster.events.get(id as usize) else { broken!("{id} was offered and never committed") };
+        cluster.check(event, record, *gate);
+        promised!(!producer.open.contains(&id), "offered while in flight: {event:?}");
+        promised!(!producer.settled.contains(&id), "offered again after its acknowledgement: {event:?}");
+        let topic = event.topic;
+        // One that is undone may still be read from a session that is over; it is nobody's repeat.
+        cluster.offers += u64::from(!event.void);
 
-        let gate = self.gate.expect("an offer without a session");
-        assert!(!event.void || gate.severed, "{event:?} is not in this history");
-        assert!(gate.now < gate.lease_end, "{event:?} was offered without the lease");
-        assert!(gate.fence_end.is_some_and(|end| gate.now >= end), "{event:?} was offered before the fence opened");
-        assert!(gate.now < gate.successor, "{event:?} was offered when a successor could have offered it");
-        assert!(!self.open.contains(&id), "{event:?} was offered while it is in flight");
-        assert!(!self.settled.contains(&id), "{event:?} was offered again after its acknowledgement");
-        self.offers += 1;
-
-        if self.unready[event.topic as usize] {
+        if cluster.unready[topic as usize] {
             return Err(Refused::Unready(ticket));
         }
-        if self.broken {
+        if producer.broken {
             return Err(Refused::Fatal(ticket, "the producer is broken".into()));
         }
-        if self.unfit.contains(&id) {
+        if cluster.unfit.contains(&id) {
             let problem = Problem { reason: "too_large", message: "larger than the topic takes".into() };
             return Err(Refused::Event(ticket, problem));
         }
-        if self.full || self.open.len() >= QUEUE {
+        if cluster.full || producer.open.len() >= QUEUE {
             return Err(Refused::Full(ticket));
         }
-        if self.rolls.hits(self.fatal_percent) {
-            self.broken = true;
+        if producer.rolls.hits(cluster.faults.fatal) {
+            producer.broken = true;
+            cluster.disturbed("broken producer");
+            cluster.felt("producer broken");
             return Err(Refused::Fatal(ticket, "the producer has just broken".into()));
         }
-        self.open.insert(id);
-        let lane = event.topic * PARTITIONS + event.key % PARTITIONS;
-        self.lanes[lane as usize].queued.push_back(Pending { event: id, ticket: ticket.into_parts() });
+        producer.open.insert(id);
+        let key = String::from_utf8_lossy(record.key);
+        let partition = key.bytes().map(u64::from).sum::<u64>() % PARTITIONS;
+        let place = (record.topic.to_owned(), partition as i32);
+        let record = oracle::Record { key: oracle_key(record.topic, &key), id: id.to_string(), place };
+        let lane = &mut producer.lanes[(topic * PARTITIONS + partition) as usize];
+        lane.queued.push_back(Pending { event: id, ticket: ticket.into_parts(), record });
         Ok(())
     }
+}
+
+/// Order is promised for each key of each topic.
+pub fn oracle_key(topic: &str, key: &str) -> String {
+    [topic, "/", key].concat()
+}
+
+fn header<'r>(record: &Record<'r>, wanted: &str) -> &'r str {
+    let (_, value) = record.headers.iter().find(|(name, _)| *name == wanted).expect("a header of every record");
+    std::str::from_utf8(value.expect("with a value")).expect("text")
 }

@@ -4,7 +4,6 @@
 //! the slot's position are skipped, tables are described before their first row in a session and after each change,
 //! keepalives come between and inside transactions, answered questions and unasked ones look alike.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use outboxd::lsn::{Lsn, Position};
@@ -13,12 +12,12 @@ use outboxd::source::{Encoding, System};
 
 use crate::dice::Dice;
 
-/// All events ever committed, by id.
-pub type Events = HashMap<u64, Event>;
+/// All events ever committed; an event's id is its index.
+pub type Events = Vec<Event>;
 
 /// Topics, each fed by its own aggregate type.
 pub const TOPICS: u64 = 2;
-const KEYS: u64 = 4;
+pub const KEYS: u64 = 4;
 
 /// One committed event, as the application meant it.
 #[derive(Debug, Clone)]
@@ -27,10 +26,8 @@ pub struct Event {
     pub id: u64,
     pub topic: u64,
     pub key: u64,
-    /// Its number among the events of its topic and key, from 1, in commit order.
-    pub number: u64,
     pub position: Position,
-    /// Lost in a failover: neither expected nor forbidden any more.
+    /// Lost in a failover.
     pub void: bool,
 }
 
@@ -39,6 +36,8 @@ pub struct Transaction {
     pub commit: Lsn,
     pub end: Lsn,
     items: Vec<Item>,
+    /// The tables as it left them.
+    catalog: Catalog,
 }
 
 impl Transaction {
@@ -46,32 +45,75 @@ impl Transaction {
     pub fn events(&self) -> impl Iterator<Item = u64> + '_ {
         self.items.iter().filter_map(|item| match item {
             Item::Row { event, .. } | Item::Message { event } => Some(*event),
-            Item::Foreign | Item::ForeignMessage | Item::Loose => None,
+            Item::Foreign(_) | Item::ForeignMessage | Item::Loose => None,
         })
     }
 }
 
 #[derive(Debug, Clone)]
 enum Item {
-    /// A row of outbox table `table`, which then had `shape`.
-    Row { event: u64, table: u32, shape: Shape },
+    /// A row of an outbox table, as the table was then.
+    Row { event: u64, table: Table },
     /// A logical message with the outbox prefix.
     Message { event: u64 },
     /// A row of a table that is published and not an outbox.
-    Foreign,
+    Foreign(Table),
     /// A logical message for somebody else.
     ForeignMessage,
     /// A message outside of the transaction, sent while it was open.
     Loose,
 }
 
+/// The tables of the publication. Re-creating one takes the next oid; a failover forgets which oids were taken, so
+/// that an oid can be another table's afterwards.
+#[derive(Debug, Clone, Copy)]
+struct Catalog {
+    tables: [Table; 3],
+    next_oid: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Table {
+    name: &'static str,
+    oid: u32,
+    shape: Shape,
+}
+
+/// The table that is no outbox, among the tables.
+const FOREIGN: usize = 2;
+
 /// What ALTER TABLE did to an outbox table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shape {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
     Plain,
     Widened,
     /// The aggregate id is numeric: readable in text only.
     Numeric,
+}
+
+impl Catalog {
+    fn new() -> Catalog {
+        let table = |name, oid| Table { name, oid, shape: Shape::Plain };
+        Catalog { tables: [table("first", 500), table("second", 501), table("foreign", 502)], next_oid: 503 }
+    }
+
+    /// A table, perhaps altered or dropped and created again just now.
+    fn table(&mut self, index: usize, dice: &mut Dice) -> Table {
+        let table = &mut self.tables[index];
+        if index != FOREIGN && dice.once_in(20) {
+            let shapes = [Shape::Plain, Shape::Widened, Shape::Numeric, Shape::Plain];
+            table.shape = shapes[dice.index(shapes.len())];
+        }
+        if dice.once_in(10) {
+            self.create_again(index);
+        }
+        self.tables[index]
+    }
+
+    fn create_again(&mut self, index: usize) {
+        self.tables[index].oid = self.next_oid;
+        self.next_oid += 1;
+    }
 }
 
 /// The database server.
@@ -83,9 +125,8 @@ pub struct Server {
     /// The slot's confirmed position, and what of it a crash leaves.
     pub confirmed: Lsn,
     durable: Lsn,
-    shapes: [Shape; 2],
-    numbers: HashMap<(u64, u64), u64>,
-    next_event: u64,
+    catalog: Catalog,
+    sessions: u64,
     pub session: Option<Walsender>,
     /// Its shutdown waits for the walsender.
     pub stopping: bool,
@@ -93,14 +134,16 @@ pub struct Server {
 
 /// One streaming session.
 pub struct Walsender {
+    /// Which connection it serves.
+    pub serial: u64,
     encoding: Encoding,
     cursor: usize,
     /// The next item of the open transaction; `None` between transactions.
     item: Option<usize>,
-    described: HashMap<u32, Shape>,
+    described: Vec<Table>,
     sent: Lsn,
     answers: u64,
-    pub heard: Instant,
+    heard: Instant,
     pinged: bool,
 }
 
@@ -134,9 +177,8 @@ impl Server {
             wal_end: start,
             confirmed: start,
             durable: start,
-            shapes: [Shape::Plain; 2],
-            numbers: HashMap::new(),
-            next_event: 1,
+            catalog: Catalog::new(),
+            sessions: 0,
             session: None,
             stopping: false,
         }
@@ -151,29 +193,23 @@ impl Server {
         let mut row = 0;
         for _ in 0..count {
             let item = match dice.below(12) {
-                0 => Item::Foreign,
+                0 => Item::Foreign(self.catalog.table(FOREIGN, dice)),
                 1 => Item::ForeignMessage,
                 2 => Item::Loose,
-                3 => Item::Message { event: 0 },
+                3 => Item::Message { event: events.len() as u64 },
                 _ => {
-                    let table = dice.below(2) as u32;
-                    if dice.once_in(20) {
-                        let shapes = [Shape::Plain, Shape::Widened, Shape::Numeric, Shape::Plain];
-                        self.shapes[table as usize] = shapes[dice.index(shapes.len())];
-                    }
-                    Item::Row { event: 0, table, shape: self.shapes[table as usize] }
+                    let table = self.catalog.table(dice.index(FOREIGN), dice);
+                    Item::Row { event: events.len() as u64, table }
                 }
             };
             row += u64::from(!matches!(item, Item::Loose));
-            items.push(match item {
-                Item::Row { table, shape, .. } => {
-                    Item::Row { event: self.event(events, dice, Position { commit, row }), table, shape }
-                }
-                Item::Message { .. } => Item::Message { event: self.event(events, dice, Position { commit, row }) },
-                Item::Foreign | Item::ForeignMessage | Item::Loose => item,
-            });
+            if let Item::Row { event: id, .. } | Item::Message { event: id } = item {
+                let (topic, key) = (dice.below(TOPICS), dice.below(KEYS));
+                events.push(Event { id, topic, key, position: Position { commit, row }, void: false });
+            }
+            items.push(item);
         }
-        self.transactions.push(Transaction { commit, end, items });
+        self.transactions.push(Transaction { commit, end, items, catalog: self.catalog });
         self.wal_end = end;
     }
 
@@ -199,46 +235,57 @@ impl Server {
         self.crash();
         let kept = self.transactions.iter().filter(|transaction| transaction.commit < self.confirmed).count();
         let keep = kept + dice.index(self.transactions.len() - kept + 1);
-        for transaction in self.transactions.drain(keep..) {
-            for id in transaction.events() {
-                events.get_mut(&id).unwrap().void = true;
-            }
+        for id in self.transactions.drain(keep..).flat_map(|lost| lost.events().collect::<Vec<_>>()) {
+            events[id as usize].void = true;
         }
-        self.numbers.clear();
-        for event in self.transactions.iter().flat_map(Transaction::events).map(|id| &events[&id]) {
-            self.numbers.insert((event.topic, event.key), event.number);
-        }
+        // Tables that were created in what is lost are created again, and not in the same order.
+        self.catalog = self.transactions.last().map_or_else(Catalog::new, |last| last.catalog);
+        self.catalog.create_again(dice.index(self.catalog.tables.len()));
         let end = self.transactions.last().map_or(Lsn::ZERO, |transaction| transaction.end);
         self.wal_end = end.max(self.confirmed);
         self.system.timeline += 1;
     }
 
     /// A walsender starts where the slot stands. `None` while another one holds the slot.
-    pub fn start(&mut self, encoding: Encoding, now: Instant) -> Option<()> {
+    pub fn start(&mut self, encoding: Encoding, now: Instant) -> Option<u64> {
         if self.session.is_some() {
             return None;
         }
         let cursor = self.transactions.iter().take_while(|transaction| transaction.commit < self.confirmed).count();
+        self.sessions += 1;
         self.session = Some(Walsender {
+            serial: self.sessions,
             encoding,
             cursor,
             item: None,
-            described: HashMap::new(),
+            described: Vec::new(),
             sent: self.confirmed,
             answers: 0,
             heard: now,
             pinged: false,
         });
-        Some(())
+        Some(self.sessions)
+    }
+
+    /// True while the walsender of this connection runs.
+    pub fn serves(&self, serial: u64) -> bool {
+        self.session.as_ref().is_some_and(|session| session.serial == serial)
     }
 
     /// A status update arrives.
-    pub fn hear(&mut self, confirmed: Lsn, reply_wanted: bool, now: Instant) {
-        let Some(session) = &mut self.session else { return };
+    pub fn hear(&mut self, serial: u64, confirmed: Lsn, reply_wanted: bool, now: Instant) {
+        let Some(session) = self.session.as_mut().filter(|session| session.serial == serial) else { return };
         session.heard = now;
         session.pinged = false;
         session.answers += u64::from(reply_wanted);
         self.confirmed = self.confirmed.max(confirmed);
+    }
+
+    /// The client of this connection has ended it.
+    pub fn let_go(&mut self, serial: u64) {
+        if self.serves(serial) {
+            self.session = None;
+        }
     }
 
     /// The walsender gives up on a client that it has not heard for too long.
@@ -300,9 +347,10 @@ impl Server {
             Some(at) => {
                 let item = &transaction.items[at];
                 match table_of(item) {
-                    Some((table, shape)) if session.described.get(&table) != Some(&shape) => {
-                        session.described.insert(table, shape);
-                        relation(table, shape)
+                    Some(table) if !session.described.contains(&table) => {
+                        session.described.retain(|known| known.oid != table.oid);
+                        session.described.push(table);
+                        relation(table)
                     }
                     Some(_) | None => {
                         session.item = Some(at + 1);
@@ -313,58 +361,46 @@ impl Server {
         };
         Some(OwnedFrame::Data { wal_end: session.sent, sent: now, sent_at, body })
     }
-
-    fn event(&mut self, events: &mut Events, dice: &mut Dice, position: Position) -> u64 {
-        let id = self.next_event;
-        self.next_event += 1;
-        let (topic, key) = (dice.below(TOPICS), dice.below(KEYS));
-        let number = self.numbers.entry((topic, key)).or_default();
-        *number += 1;
-        events.insert(id, Event { id, topic, key, number: *number, position, void: false });
-        id
-    }
 }
 
-fn table_of(item: &Item) -> Option<(u32, Shape)> {
+fn table_of(item: &Item) -> Option<Table> {
     match item {
-        Item::Row { table, shape, .. } => Some((*table, *shape)),
-        Item::Foreign => Some((9, Shape::Plain)),
+        Item::Row { table, .. } | Item::Foreign(table) => Some(*table),
         Item::Message { .. } | Item::ForeignMessage | Item::Loose => None,
     }
 }
 
-fn relation(table: u32, shape: Shape) -> Vec<u8> {
-    let name = ["first", "second"].get(table as usize).copied().unwrap_or("foreign");
+fn relation(Table { name, oid, shape }: Table) -> Vec<u8> {
     let aggregate_id = if shape == Shape::Numeric { 1700 } else { 25 };
     let mut columns = vec![("id", 20), ("aggregate_type", 25), ("aggregate_id", aggregate_id), ("payload", 3802)];
     if shape == Shape::Widened {
         columns.insert(1, ("remark", 16385));
     }
-    let head = Bytes::new(b'R').u32(500 + table).text("public").text(name).u8(b'd').u16(columns.len() as u16);
+    let head = Bytes::new(b'R').u32(oid).text("public").text(name).u8(b'd').u16(columns.len() as u16);
     columns.iter().fold(head, |bytes, (name, oid)| bytes.u8(0).text(name).u32(*oid).u32(u32::MAX)).0
 }
 
 fn item_body(item: &Item, events: &Events, encoding: Encoding) -> Vec<u8> {
     match item {
-        Item::Row { event, table, shape } => insert(&events[event], *table, *shape, encoding),
+        Item::Row { event, table } => insert(&events[*event as usize], *table, encoding),
         Item::Message { event } => {
-            let Event { id, topic, key, number, .. } = &events[event];
+            let Event { id, topic, key, .. } = &events[*event as usize];
             let content = format!(
-                "{{\"id\": {id}, \"aggregate_type\": \"t{topic}\", \"aggregate_id\": \"{key}\", \"payload\": {number}}}"
+                "{{\"id\": {id}, \"aggregate_type\": \"t{topic}\", \"aggregate_id\": \"{key}\", \"payload\": {id}}}"
             );
             Bytes::new(b'M').u8(1).lsn(Lsn(1)).text("outbox").counted(content.as_bytes()).0
         }
-        Item::Foreign => Bytes::new(b'I').u32(509).u8(b'N').u16(4).raw(b"nnnn").0,
+        Item::Foreign(table) => Bytes::new(b'I').u32(table.oid).u8(b'N').u16(4).raw(b"nnnn").0,
         Item::ForeignMessage => Bytes::new(b'M').u8(1).lsn(Lsn(1)).text("other").counted(b"x").0,
         Item::Loose => Bytes::new(b'M').u8(0).lsn(Lsn(1)).text("outbox").counted(b"x").0,
     }
 }
 
-fn insert(event: &Event, table: u32, shape: Shape, encoding: Encoding) -> Vec<u8> {
+fn insert(event: &Event, Table { name: _, oid, shape }: Table, encoding: Encoding) -> Vec<u8> {
     let (aggregate_type, aggregate_id) = (format!("t{}", event.topic), event.key.to_string());
-    let payload = event.number.to_string();
+    let payload = event.id.to_string();
     let columns = 4 + u16::from(shape == Shape::Widened);
-    let mut bytes = Bytes::new(b'I').u32(500 + table).u8(b'N').u16(columns);
+    let mut bytes = Bytes::new(b'I').u32(oid).u8(b'N').u16(columns);
     match encoding {
         Encoding::Binary => {
             bytes = bytes.u8(b'b').counted(&event.id.to_be_bytes());

@@ -1,30 +1,55 @@
-//! A throw-away Apache Kafka broker: KRaft, one node that is broker and controller, from the jars in the cache.
+//! A throw-away Apache Kafka from the jars in the cache: KRaft, one node that is broker and controller, or a cluster of
+//! such nodes.
+
+mod node;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode;
-use rustix::process::Signal;
 
-use super::process::{Farewell, Log, Process, Scratch};
-use super::{PATIENCE, cache_dir, eventually, free_port, log_path, test_name, unique_name, within};
+pub use self::node::Node;
+use self::node::{archive_classes, in_parallel, java, succeed};
+use super::process::Scratch;
+use super::proxy::Proxy;
+use super::{PATIENCE, eventually, test_name, within};
 
 /// How a private broker differs from the usual one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
+    brokers: i32,
+    proxied: bool,
     listeners: Vec<String>,
     properties: BTreeMap<String, String>,
 }
 
+impl Default for Options {
+    fn default() -> Options {
+        Options { brokers: 1, proxied: false, listeners: Vec::new(), properties: BTreeMap::new() }
+    }
+}
+
 impl Options {
+    /// A cluster of this many nodes: topics have a replica on each, and `min.insync.replicas` is a majority.
+    pub fn brokers(mut self, brokers: i32) -> Options {
+        self.brokers = brokers;
+        self
+    }
+
+    /// A second plain listener for each node, advertised at a proxy of its own: `Kafka::proxied_brokers`. The harness's
+    /// own clients keep to the direct one.
+    pub fn proxied(mut self) -> Options {
+        self.proxied = true;
+        self
+    }
+
     /// A line of `server.properties`, over the usual one.
     pub fn property(mut self, name: &str, value: &str) -> Options {
         self.properties.insert(name.to_string(), value.to_string());
@@ -49,28 +74,22 @@ impl Options {
             .property("super.users", "User:ANONYMOUS")
     }
 
-    /// Starts the broker and waits until it answers.
+    /// Starts every node and waits until all of them answer.
     pub fn start(self) -> Arc<Kafka> {
-        Arc::new(Kafka::start_new(self, log_path(&test_name(), "kafka")))
+        Arc::new(Kafka::start_new(&self, &test_name()))
     }
 }
 
-/// A running (or stopped) broker with its own directory and ports. It ends when dropped.
+/// One broker or a cluster; what is done to it is done to every node.
 pub struct Kafka {
-    process: Mutex<Option<Process>>,
-    port: u16,
-    listeners: BTreeMap<String, u16>,
-    cluster: String,
-    log: Log,
-    scratch: Scratch,
+    nodes: Vec<Node>,
 }
 
 impl Kafka {
     /// The broker that cheap tests of this process share.
     pub fn shared() -> Arc<Kafka> {
         static SHARED: OnceLock<Arc<Kafka>> = OnceLock::new();
-        let start = || Arc::new(Kafka::start_new(Options::default(), log_path("shared", "kafka")));
-        SHARED.get_or_init(start).clone()
+        SHARED.get_or_init(|| Arc::new(Kafka::start_new(&Options::default(), "shared"))).clone()
     }
 
     /// A broker for one test, which may stop, kill or freeze it.
@@ -83,23 +102,43 @@ impl Kafka {
         Options::default()
     }
 
-    /// The plain listener, for `bootstrap.servers`.
-    pub fn brokers(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+    /// One node, counted from 0.
+    #[track_caller]
+    pub fn node(&self, index: usize) -> &Node {
+        &self.nodes[index]
     }
 
-    /// Another listener, for `bootstrap.servers`.
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The plain listeners, for `bootstrap.servers`.
+    pub fn brokers(&self) -> String {
+        self.list(Node::address)
+    }
+
+    /// The listeners behind the proxies, for `kafka.brokers` of a relay.
+    #[track_caller]
+    pub fn proxied_brokers(&self) -> String {
+        self.list(|node| node.proxy().address())
+    }
+
+    /// The proxy of each node.
+    #[track_caller]
+    pub fn proxies(&self) -> Vec<&Proxy> {
+        self.nodes.iter().map(Node::proxy).collect()
+    }
+
+    /// Other listeners, for `bootstrap.servers`.
     #[track_caller]
     pub fn address(&self, protocol: &str) -> String {
-        format!("127.0.0.1:{}", self.listeners[protocol])
+        self.list(|node| node.listener(protocol))
     }
 
-    /// The start of any client's configuration: this broker, and silence on stderr.
+    /// The start of any client's configuration: these brokers, and silence on stderr.
     pub fn client(&self) -> ClientConfig {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", self.brokers()).set("reconnect.backoff.max.ms", "500");
-        config.set_log_level(RDKafkaLogLevel::Emerg);
-        config
+        node::client(&self.brokers())
     }
 
     /// Creates a topic.
@@ -108,11 +147,12 @@ impl Kafka {
         self.create_topic_with(name, partitions, &[]);
     }
 
-    /// Creates a topic with settings such as `max.message.bytes`, and waits until every partition is served: a busy
-    /// broker refuses the first records of a topic that it has just announced.
+    /// Creates a topic with settings such as `max.message.bytes`, and waits until every partition is served and all its
+    /// replicas are in sync: a busy broker refuses the first records of a topic that it has just announced.
     #[track_caller]
     pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
-        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let replicas = i32::try_from(self.node_count()).expect("a cluster is small");
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
         topic.config.extend(settings);
         let results = block_on(self.admin().create_topics([&topic], &options())).expect("the broker answers");
         assert_eq!(results, [Ok(name.to_string())]);
@@ -152,178 +192,126 @@ impl Kafka {
         self.tool("org.apache.kafka.tools.AclCommand", &arguments);
     }
 
-    /// Runs one of Kafka's own command line tools against this broker.
+    /// The index of the node that leads a partition, once one does.
+    #[track_caller]
+    pub fn leader_of(&self, topic: &str, partition: i32) -> usize {
+        let admin = self.admin();
+        let led_by = |leader| self.nodes.iter().position(|node| node.id() == leader);
+        let leader = within(PATIENCE, || led_by(partition_of(&admin, topic, partition, MetadataPartition::leader)?));
+        leader.unwrap_or_else(|| panic!("nobody leads partition {partition} of {topic}"))
+    }
+
+    /// Makes another node the leader of a partition, and the one that Kafka prefers; returns its index.
+    #[track_caller]
+    pub fn move_leader(&self, topic: &str, partition: i32) -> usize {
+        let leader = self.leader_of(topic, partition);
+        // The first replica is the preferred leader.
+        let replicas: Vec<i32> =
+            (1..=self.node_count()).map(|step| self.nodes[(leader + step) % self.node_count()].id()).collect();
+        let scratch = Scratch::new();
+        let plan = scratch.path().join("plan.json");
+        let moved = format!(r#"{{"topic":"{topic}","partition":{partition},"replicas":{replicas:?}}}"#);
+        fs::write(&plan, format!(r#"{{"version":1,"partitions":[{moved}]}}"#)).unwrap();
+        let arguments = ["--execute", "--reassignment-json-file", plan.to_str().expect("the path is text")];
+        self.tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", &arguments);
+        let partition_text = partition.to_string();
+        let arguments = ["--election-type", "preferred", "--topic", topic, "--partition", &partition_text];
+        self.tool("org.apache.kafka.tools.LeaderElectionCommand", &arguments);
+        let next = (leader + 1) % self.node_count();
+        eventually("the leader has moved", PATIENCE, || self.leader_of(topic, partition) == next);
+        next
+    }
+
+    /// Runs one of Kafka's own command line tools against these brokers.
     #[track_caller]
     pub fn tool(&self, class: &str, arguments: &[&str]) -> String {
         let brokers = self.brokers();
         succeed(java().arg(class).args(["--bootstrap-server", &brokers]).args(arguments))
     }
 
-    /// Ends the broker in good order.
-    pub fn stop(&self) {
-        self.end(Signal::TERM);
-    }
-
-    /// Ends the broker at once.
-    pub fn kill(&self) {
-        self.end(Signal::KILL);
-    }
-
-    /// Starts the stopped broker again: same directory, same ports, same cluster.
-    pub fn start(&self) {
-        self.start_with(java());
-    }
-
-    /// Freezes the broker.
-    pub fn pause(&self) {
-        self.process.lock().unwrap().as_mut().expect("the broker runs").signal(Signal::STOP);
-    }
-
-    /// Lets a frozen broker go on.
-    pub fn resume(&self) {
-        self.process.lock().unwrap().as_mut().expect("the broker runs").signal(Signal::CONT);
-    }
-
-    /// The broker's process id.
-    pub fn pid(&self) -> u32 {
-        self.process.lock().unwrap().as_ref().expect("the broker runs").id()
-    }
-
-    /// What the broker logged so far.
-    pub fn log(&self) -> String {
-        self.log.text()
-    }
-
-    /// The broker's own directory.
-    pub fn directory(&self) -> &Path {
-        self.scratch.path()
-    }
-
+    /// What the files of a topic's deleted partitions hold, as Kafka's own tool prints it. They stay for a minute,
+    /// beside those of the topic's next life.
     #[track_caller]
-    fn wait_served(&self, topic: &str, partitions: i32) {
-        let admin = self.admin();
-        let served = |partition| admin.inner().fetch_watermarks(topic, partition, Duration::from_secs(1)).is_ok();
-        eventually(&format!("topic {topic} is served"), PATIENCE, || (0..partitions).all(served));
-    }
-
-    fn start_with(&self, mut command: Command) {
-        command.arg("kafka.Kafka").arg(self.scratch.path().join("server.properties"));
-        command.stdout(self.log.writer()).stderr(self.log.writer());
-        let said_before = self.log().matches("Kafka Server started").count();
-        let mut process = Process::spawn(&mut command, Farewell::Kill);
-        let answered = within(PATIENCE, || match process.exited() {
-            Some(_) => Some(false),
-            None => (self.log().matches("Kafka Server started").count() > said_before).then_some(true),
+    pub fn deleted_records(&self, topic: &str) -> String {
+        let directories =
+            self.nodes.iter().flat_map(|node| fs::read_dir(node.directory().join("log")).unwrap().flatten());
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let deleted = directories.map(|entry| entry.path()).filter(|path| {
+            let name = name(path);
+            name.starts_with(&format!("{topic}-")) && name.ends_with("-delete")
         });
-        assert_eq!(answered, Some(true), "Kafka does not start: {}", self.log());
-        // A broker of somebody else on our port would answer with another cluster's id.
-        let cluster = within(PATIENCE, || self.admin().inner().fetch_cluster_id(Duration::from_secs(1)));
-        assert_eq!(cluster.as_deref(), Some(self.cluster.as_str()), "another broker answers at {}", self.brokers());
-        *self.process.lock().unwrap() = Some(process);
+        let segments = deleted.flat_map(|path| fs::read_dir(path).unwrap().flatten()).map(|entry| entry.path());
+        let logs = segments.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+        let files: Vec<String> = logs.map(|path| path.display().to_string()).collect();
+        let mut dump = java();
+        succeed(dump.args(["org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--files", &files.join(",")]))
     }
 
-    fn end(&self, signal: Signal) {
-        let mut process = self.process.lock().unwrap();
-        let mut ending = process.take().expect("the broker runs");
-        ending.signal(signal);
-        assert!(ending.wait(PATIENCE).is_some(), "Kafka did not stop");
+    /// Ends every node in good order.
+    pub fn stop(&self) {
+        in_parallel(&self.nodes, Node::stop);
+    }
+
+    /// Ends every node at once.
+    pub fn kill(&self) {
+        in_parallel(&self.nodes, Node::kill);
+    }
+
+    /// Starts every node that does not run: same directories, same ports, same cluster.
+    pub fn start(&self) {
+        in_parallel(&self.nodes, |node| {
+            if !node.is_running() {
+                node.start();
+            }
+        });
+    }
+
+    /// Freezes every node.
+    pub fn pause(&self) {
+        self.nodes.iter().for_each(Node::pause);
+    }
+
+    /// Lets frozen nodes go on.
+    pub fn resume(&self) {
+        self.nodes.iter().for_each(Node::resume);
+    }
+
+    fn list(&self, address: impl Fn(&Node) -> String) -> String {
+        self.nodes.iter().map(address).collect::<Vec<_>>().join(",")
+    }
+
+    /// Waits until every partition of a topic is served and all its replicas are in sync.
+    #[track_caller]
+    pub fn wait_served(&self, topic: &str, partitions: i32) {
+        let admin = self.admin();
+        let replicated =
+            |partition| partition_of(&admin, topic, partition, |found| found.isr().len()) == Some(self.node_count());
+        let served = |partition| admin.inner().fetch_watermarks(topic, partition, Duration::from_secs(1)).is_ok();
+        let ready = |partition| replicated(partition) && served(partition);
+        eventually(&format!("topic {topic} is served"), PATIENCE, || (0..partitions).all(ready));
     }
 
     fn admin(&self) -> AdminClient<DefaultClientContext> {
         self.client().create().expect("a client starts")
     }
 
-    fn start_new(options: Options, log: PathBuf) -> Kafka {
-        // 22 characters of base64 are a UUID for Kafka; of the last one only two bits count.
-        let cluster: String = (0..21).map(|_| fastrand::alphanumeric()).chain(['A']).collect();
-        let listeners = options.listeners.iter().map(|protocol| (protocol.clone(), free_port())).collect();
-        let (scratch, port, process) = (Scratch::new(), free_port(), Mutex::new(None));
-        let kafka = Kafka { process, port, listeners, cluster, log: Log::create(log), scratch };
-        let properties = kafka.scratch.path().join("server.properties");
-        fs::write(&properties, kafka.properties(&options)).unwrap();
-        let id = kafka.cluster.as_str();
-        succeed(java().args(["kafka.tools.StorageTool", "format", "-t", id, "-c"]).arg(properties));
-        kafka.archive_classes();
+    fn start_new(options: &Options, owner: &str) -> Kafka {
+        archive_classes();
+        let kafka = Kafka { nodes: Node::quorum(options, owner) };
         kafka.start();
         kafka
     }
-
-    /// From an archive of its loaded classes Kafka starts in half the time; the first broker on a machine writes it.
-    fn archive_classes(&self) {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap();
-        let archive = class_archive();
-        if archive.exists() {
-            return;
-        }
-        let (written, staged) = (self.scratch.path().join("classes"), archive.with_extension(unique_name()));
-        self.start_with(java_with(&format!("-XX:ArchiveClassesAtExit={}", written.display())));
-        self.stop();
-        fs::create_dir_all(archive.parent().expect("it has one")).unwrap();
-        fs::copy(&written, &staged).and_then(|_| fs::rename(&staged, &archive)).unwrap();
-    }
-
-    fn properties(&self, options: &Options) -> String {
-        let controller = free_port();
-        let mut listeners = format!("PLAINTEXT://{}", self.brokers());
-        for (protocol, port) in &self.listeners {
-            listeners.push_str(&format!(",{protocol}://127.0.0.1:{port}"));
-        }
-        let protocols = ["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"].map(|name| format!("{name}:{name}"));
-        let own = [
-            ("process.roles", "broker,controller"),
-            ("node.id", "1"),
-            ("controller.quorum.voters", &format!("1@127.0.0.1:{controller}")),
-            ("controller.listener.names", "CONTROLLER"),
-            ("listeners", &format!("{listeners},CONTROLLER://127.0.0.1:{controller}")),
-            ("advertised.listeners", &listeners),
-            ("listener.security.protocol.map", &format!("CONTROLLER:PLAINTEXT,{}", protocols.join(","))),
-            ("log.dirs", &self.scratch.path().join("log").display().to_string()),
-            ("auto.create.topics.enable", "false"),
-            ("group.initial.rebalance.delay.ms", "0"),
-        ];
-        let mut properties: BTreeMap<String, String> =
-            own.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        for topic in ["offsets.topic", "transaction.state.log", "share.coordinator.state.topic"] {
-            for name in ["replication.factor", "num.partitions", "min.isr"] {
-                properties.insert(format!("{topic}.{name}"), "1".to_string());
-            }
-        }
-        properties.extend(options.properties.clone());
-        properties.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
-    }
 }
 
-/// A JVM with Kafka's jars, small and quick to start.
-fn java() -> Command {
-    // Without the archive, or with one of another JVM, it starts all the same.
-    java_with(&format!("-XX:SharedArchiveFile={}", class_archive().display()))
-}
-
-fn java_with(option: &str) -> Command {
-    let libs = cache_dir().join("kafka").join(version()).join("libs");
-    assert!(libs.exists(), "Apache Kafka {} is missing: run scripts/setup test", version());
-    let mut command = Command::new("java");
-    command.args(["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", option]);
-    command.arg(format!("-Dlog4j2.configurationFile={}/tests/support/log4j2.xml", env!("CARGO_MANIFEST_DIR")));
-    command.arg("-cp").arg(libs.join("*"));
-    command
-}
-
-fn class_archive() -> PathBuf {
-    cache_dir().join(format!("template/kafka-{}.jsa", version()))
-}
-
-fn version() -> &'static str {
-    let version = include_str!("../../scripts/kafka-pom.xml").split("kafka.version>").nth(1);
-    version.expect("the pom names a version").trim_end_matches("</")
-}
-
-fn succeed(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().expect("java starts");
-    let stdout = String::from_utf8_lossy(&stdout).into_owned();
-    assert!(status.success(), "{command:?}: {stdout}{}", String::from_utf8_lossy(&stderr));
-    stdout
+/// What the cluster says about a partition; `None` while it cannot tell.
+fn partition_of<T>(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &str,
+    partition: i32,
+    fact: impl Fn(&MetadataPartition) -> T,
+) -> Option<T> {
+    let metadata = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(1)).ok()?;
+    metadata.topics().first()?.partitions().iter().find(|found| found.id() == partition).map(fact)
 }
 
 fn options() -> AdminOptions {

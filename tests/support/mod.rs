@@ -12,12 +12,14 @@ pub mod kafka;
 pub mod oracle;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod reader;
 pub mod relay;
 pub mod scene;
 pub mod workload;
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,6 +54,11 @@ pub fn within<T>(timeout: Duration, mut question: impl FnMut() -> Option<T>) -> 
 #[track_caller]
 pub fn throughout(what: &str, period: Duration, mut condition: impl FnMut() -> bool) {
     assert!(within(period, || (!condition()).then_some(())).is_none(), "did not hold for {period:?}: {what}");
+}
+
+/// Says what whoever runs the tests must read. Unlike `eprintln!` it is not kept from them when the test passes.
+pub fn announce(line: &str) {
+    writeln!(std::io::stderr(), "{line}").expect("stderr is open");
 }
 
 /// A free port below the ephemeral range: there, a client that keeps connecting to a stopped server would sooner or

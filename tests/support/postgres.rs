@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use postgres::{Client, NoTls, SimpleQueryMessage};
 use rustix::process::Signal;
 
 use super::process::{Farewell, Log, Process, Scratch};
+use super::proxy::Proxy;
 use super::{PATIENCE, cache_dir, free_port, log_path, test_name, unique_name, within};
 
 /// Which server. `Version::wanted()` follows `OUTBOXD_TEST_PG`, so that a whole suite runs on one of them.
@@ -353,6 +354,18 @@ impl Database {
         self.server.url(&self.name)
     }
 
+    /// The superuser's URL, by way of a proxy before the server.
+    pub fn url_through(&self, proxy: &Proxy) -> String {
+        format!("postgres://postgres@{}/{}", proxy.address(), self.name)
+    }
+
+    /// The end of what was written so far: once this is confirmed, all of it is.
+    #[track_caller]
+    pub fn written(&self) -> Lsn {
+        let end = self.ask("select pg_current_wal_flush_lsn()").expect("the server has a WAL");
+        end.parse().expect("PostgreSQL prints an LSN")
+    }
+
     /// Opens a session as superuser.
     #[track_caller]
     pub fn connect(&self) -> Client {
@@ -380,6 +393,20 @@ impl Database {
     pub fn confirmed(&self, slot: &str) -> Option<Lsn> {
         let sql = format!("select confirmed_flush_lsn from pg_replication_slots where slot_name = '{slot}'");
         self.ask(&sql).map(|text| text.parse().expect("PostgreSQL prints an LSN"))
+    }
+
+    /// The pid of whoever streams from the slot.
+    #[track_caller]
+    pub fn walsender(&self, slot: &str) -> Option<String> {
+        self.ask(&format!("select active_pid from pg_replication_slots where slot_name = '{slot}'"))
+    }
+
+    /// Somebody else who reads from a slot; `-f` is still to be said.
+    pub fn recvlogical(&self, slot: &str, publication: &str) -> Command {
+        let mut command = Command::new(Version::Distro.bin().expect("it is installed").join("pg_recvlogical"));
+        command.args(["-d", &self.url(), "--slot", slot, "--start", "-o", "proto_version=1"]);
+        command.args(["-o", &format!("publication_names={publication}")]).stderr(Stdio::null());
+        command
     }
 
     /// Ends the walsender that streams from the slot; false when there was none.

@@ -122,6 +122,42 @@ impl Drop for Scratch {
     }
 }
 
+/// A small file system of its own for one directory; unmounted when dropped.
+pub struct Mount(PathBuf);
+
+impl Mount {
+    /// Mounts a tmpfs of `megabytes` over `path`, which keeps its files; `None` where that is not allowed.
+    pub fn tmpfs(path: &Path, megabytes: usize) -> Option<Mount> {
+        let aside = Scratch::new();
+        // With "." also the owner and the mode of the directory itself are copied, there and back.
+        run(Command::new("cp").arg("-a").arg(path.join(".")).arg(aside.path())).expect("files can be copied");
+        let size = format!("size={megabytes}m");
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path))?;
+        WATCHDOG.tell("unmount", path.to_str().expect("temporary paths are text"));
+        let mount = Mount(path.to_path_buf());
+        run(Command::new("cp").arg("-a").arg(aside.path().join(".")).arg(path)).expect("the files fit");
+        Some(mount)
+    }
+
+    /// Gives it another size.
+    pub fn resize(&self, megabytes: usize) {
+        let size = format!("remount,size={megabytes}m");
+        run(Command::new("mount").args(["-o", &size]).arg(&self.0)).expect("it can be resized");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: a server may still have files open there.
+        run(Command::new("umount").arg("-l").arg(&self.0)).expect("it can be unmounted");
+        WATCHDOG.tell("forget", self.0.to_str().expect("temporary paths are text"));
+    }
+}
+
+fn run(command: &mut Command) -> Option<()> {
+    command.stderr(Stdio::null()).status().is_ok_and(|status| status.success()).then_some(())
+}
+
 /// A server's log: kept when the test fails, removed when it passes.
 pub struct Log(PathBuf);
 
@@ -156,6 +192,13 @@ impl Drop for Log {
 /// True while a process with this id exists (a zombie counts as gone).
 pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// Resident memory in bytes, while the process runs.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
 /// The ids of a process's direct children.
@@ -193,9 +236,12 @@ static WATCHDOG: LazyLock<Watchdog> = LazyLock::new(|| {
             case ${left[$name]} in QUIT | KILL) kill -s CONT "$name"; kill -s "${left[$name]}" "$name" ;; esac
         done
         for name in "${!left[@]}"; do
-            if [ "${left[$name]}" = remove ]; then continue; fi
+            case ${left[$name]} in remove | unmount) continue ;; esac
             for _ in {1..100}; do kill -0 "$name" || break; sleep 0.05; done
             kill -s KILL "$name"
+        done
+        for name in "${!left[@]}"; do
+            if [ "${left[$name]}" = unmount ]; then umount -l "$name"; fi
         done
         for name in "${!left[@]}"; do
             if [ "${left[$name]}" = remove ]; then rm -rf "$name"; fi

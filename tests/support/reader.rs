@@ -3,6 +3,10 @@
 //! It belongs to no group and takes every partition of every topic it was told of, as they come to exist. Beside the
 //! records it keeps the confirmed positions that were sampled on the server, each behind the records which were in the
 //! topic by then: the history that the oracle judges.
+//!
+//! A sample keeps its place however long Kafka is away: it stands behind what each partition held at its first answer
+//! after the sample. So whatever reached a partition between the sample and that answer is forgiven: the few milliseconds
+//! of a question while Kafka is well, and after an outage, in which nothing arrives, the moment until we were answered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +24,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use super::kafka::Kafka;
 use super::oracle::{Fact, Record};
 use super::postgres::{Database, Postgres};
+use super::workload;
 
 /// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +61,14 @@ impl Seen {
         self.header("id").unwrap_or_default()
     }
 
-    fn fact(&self) -> Fact {
+    /// What the oracle is told of it.
+    pub fn fact(&self) -> Fact {
         let place = (self.topic.clone(), self.partition);
-        Fact::Arrived(Record { place, key: self.key().to_string(), id: self.id().to_string() })
+        let id = match workload::is_garbled(self.id(), self.value.as_deref()) {
+            true => format!("{} with a value that is not its own", self.id()),
+            false => self.id().to_string(),
+        };
+        Fact::Arrived(Record { place, key: self.key().to_string(), id })
     }
 }
 
@@ -72,6 +82,8 @@ struct Shelf {
     confirmed: Vec<(usize, Lsn)>,
     /// Sampled positions whose place is behind records that are still to be read.
     pending: Vec<(Lsn, Ends)>,
+    /// How many records had been read when a fault struck.
+    disturbed: Vec<(usize, String)>,
     /// The next offset to be read.
     reached: Ends,
 }
@@ -97,7 +109,7 @@ impl Reader {
         let mut client = kafka.client();
         client.set("group.id", "harness").set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
         client.set("isolation.level", "read_committed").set("fetch.wait.max.ms", "20");
-        client.set("topic.metadata.refresh.interval.ms", "500");
+        client.set("topic.metadata.refresh.interval.ms", "500").set("reconnect.backoff.max.ms", "500");
         let topics: Vec<String> = topics.iter().map(|topic| topic.to_string()).collect();
         let shared = Arc::<Shared>::default();
         let consumer: BaseConsumer = client.create().expect("a consumer starts");
@@ -116,20 +128,29 @@ impl Reader {
         self.threads.push(std::thread::spawn(move || {
             let mut session = None;
             let mut last = None;
+            let mut unplaced = Vec::new();
             while !shared.over.load(Ordering::Relaxed) {
                 let sample = confirmed(&mut session, &server, &name, &slot);
                 if let Some(lsn) = sample.filter(|_| sample != last) {
-                    // The ends are read after the position: whatever it rests on is below them.
-                    if let Some(ends) = ends_of(&consumer, &topics) {
-                        last = sample;
-                        let mut shelf = shared.shelf.lock().unwrap();
-                        shelf.pending.push((lsn, ends));
-                        shelf.place_samples();
-                    }
+                    last = sample;
+                    unplaced.push((lsn, Ends::new()));
                 }
+                // The ends are read after the position: whatever it rests on is below them.
+                let placed = read_ends(&consumer, &topics, &mut unplaced);
+                let mut shelf = shared.shelf.lock().unwrap();
+                shelf.pending.extend(placed);
+                shelf.place_samples();
+                drop(shelf);
                 std::thread::sleep(Duration::from_millis(20));
             }
         }));
+    }
+
+    /// From here on, repeats are this fault's.
+    pub fn disturbed(&self, fault: &str) {
+        let mut shelf = self.shared.shelf.lock().unwrap();
+        let place = shelf.seen.len();
+        shelf.disturbed.push((place, fault.to_string()));
     }
 
     /// How many records were read so far.
@@ -142,11 +163,18 @@ impl Reader {
         self.shared.shelf.lock().unwrap().seen.clone()
     }
 
-    /// True when all these event ids were read.
-    pub fn has_all(&self, ids: &HashSet<&str>) -> bool {
-        let shelf = self.shared.shelf.lock().unwrap();
-        shelf.seen.len() >= ids.len()
-            && shelf.seen.iter().map(Seen::id).filter(|id| ids.contains(id)).collect::<HashSet<_>>().len() == ids.len()
+    /// Waits until all these event ids were read; false when that took too long.
+    pub fn wait_all(&self, ids: &HashSet<&str>, timeout: Duration) -> bool {
+        let (mut missing, mut looked_at) = (ids.clone(), 0);
+        let all = super::within(timeout, || {
+            let shelf = self.shared.shelf.lock().unwrap();
+            for seen in &shelf.seen[looked_at..] {
+                missing.remove(seen.id());
+            }
+            looked_at = shelf.seen.len();
+            missing.is_empty().then_some(())
+        });
+        all.is_some()
     }
 
     /// Waits until at least `count` records were read, and returns them all.
@@ -183,18 +211,21 @@ impl Reader {
         super::eventually(&format!("{lsn} is confirmed"), timeout, reached);
     }
 
-    /// What the oracle judges: records and sampled positions, each sample behind all that was published before it.
+    /// What the oracle judges: records, faults, and sampled positions, each sample behind all that was published before.
     pub fn history(&self) -> Vec<Fact> {
         let shelf = self.shared.shelf.lock().unwrap();
         let mut samples = shelf.confirmed.iter().peekable();
-        let mut history = Vec::with_capacity(shelf.seen.len() + shelf.confirmed.len());
-        for (index, seen) in shelf.seen.iter().enumerate() {
+        let mut faults = shelf.disturbed.iter().peekable();
+        let mut history = Vec::with_capacity(shelf.seen.len() + shelf.confirmed.len() + shelf.disturbed.len());
+        for index in 0..=shelf.seen.len() {
             while let Some((_, lsn)) = samples.next_if(|(place, _)| *place <= index) {
                 history.push(Fact::Confirmed(*lsn));
             }
-            history.push(seen.fact());
+            while let Some((_, fault)) = faults.next_if(|(place, _)| *place <= index) {
+                history.push(Fact::Disturbed(fault.clone()));
+            }
+            history.extend(shelf.seen.get(index).map(Seen::fact));
         }
-        history.extend(samples.map(|(_, lsn)| Fact::Confirmed(*lsn)));
         history
     }
 }
@@ -308,9 +339,28 @@ fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(Stri
 
 /// Where the partitions end now; `None` while the broker cannot tell.
 fn ends_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Ends> {
-    let end = |place: (String, i32)| {
-        let (_, high) = consumer.fetch_watermarks(&place.0, place.1, Duration::from_secs(1)).ok()?;
-        Some((place, high))
-    };
-    partitions_of(consumer, topics)?.into_iter().map(end).collect()
+    let places = partitions_of(consumer, topics)?;
+    places.into_iter().map(|place| end_of(consumer, &place).map(|end| (place, end))).collect()
+}
+
+/// Reads the ends that samples still lack, as far as they can be had now; those that have all of them leave.
+fn read_ends(consumer: &BaseConsumer, topics: &[String], samples: &mut Vec<(Lsn, Ends)>) -> Vec<(Lsn, Ends)> {
+    if samples.is_empty() {
+        return Vec::new();
+    }
+    let Some(places) = partitions_of(consumer, topics) else { return Vec::new() };
+    for place in &places {
+        let mut lacking = samples.iter_mut().filter(|(_, ends)| !ends.contains_key(place)).peekable();
+        if lacking.peek().is_some()
+            && let Some(end) = end_of(consumer, place)
+        {
+            lacking.for_each(|(_, ends)| ends.extend([(place.clone(), end)]));
+        }
+    }
+    samples.extract_if(.., |(_, ends)| places.iter().all(|place| ends.contains_key(place))).collect()
+}
+
+fn end_of(consumer: &BaseConsumer, (topic, partition): &(String, i32)) -> Option<i64> {
+    let (_, high) = consumer.fetch_watermarks(topic, *partition, Duration::from_secs(1)).ok()?;
+    Some(high)
 }

@@ -6,15 +6,18 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::kafka::Kafka;
 use super::postgres::Database;
-use super::process::{Farewell, Log, Process, Scratch};
+use super::process::{Farewell, Log, Process, Scratch, resident_bytes};
 use super::{PATIENCE, eventually, free_port, log_path, test_name, within};
+
+/// A fault that lasts shows within this time of its strike.
+pub const NOTICED: Duration = Duration::from_secs(5);
 
 /// A configuration file in the making.
 #[derive(Debug, Clone)]
@@ -145,6 +148,14 @@ impl Relay {
         assert_eq!(ready, Some(true), "the relay is not ready: {:?}\n{}", self.readiness(), self.log());
     }
 
+    /// Waits until it is ready as a standby.
+    #[track_caller]
+    pub fn wait_standby(&self) {
+        eventually("it stands by, ready", PATIENCE, || {
+            self.readiness().is_some_and(|(code, body)| code == 200 && body["role"] == "standby")
+        });
+    }
+
     /// Waits until `/readyz` says 503 with a reason of this code.
     #[track_caller]
     pub fn wait_unready(&self, code: &str, timeout: Duration) {
@@ -156,6 +167,36 @@ impl Relay {
             (*status == 503 && reasons.iter().any(|reason| reason["code"] == code)).then_some(())
         });
         assert!(found.is_some(), "readiness never named {code}: {last:?}\n{}", self.log());
+    }
+
+    /// What an operator was promised of a fault that lasts: `/readyz` names it within five seconds of the strike, not of
+    /// the moment at which the test begins to look.
+    #[track_caller]
+    pub fn wait_noticed(&self, struck: Instant, code: &str) {
+        self.wait_unready(code, left_to_notice(struck));
+    }
+
+    /// What an operator sees of a lost session that may be back before anybody asks `/readyz`: it is counted within five
+    /// seconds of the strike, and the log has the reason. It was ready when there were `before` of them.
+    #[track_caller]
+    pub fn wait_session_lost(&self, struck: Instant, before: f64) {
+        eventually("the lost session is counted", left_to_notice(struck), || self.sessions_lost() > before);
+        let named = || self.log().matches("\"reason\":\"postgres_unreachable\"").count();
+        eventually("the log has the reason", PATIENCE, || named() as f64 > before);
+    }
+
+    /// The age of the oldest unsettled event is computed at scrape time: it must not freeze with the relay.
+    #[track_caller]
+    pub fn wait_lag_grows(&self) {
+        let before = self.lag();
+        eventually("the lag grows", NOTICED, || self.lag() > before + 1.0);
+    }
+
+    /// Waits until so many more events were published.
+    #[track_caller]
+    pub fn wait_published(&self, more: f64) {
+        let before = self.published();
+        eventually("events flow", PATIENCE, || self.published() >= before + more);
     }
 
     /// Waits until the output contains `text`.
@@ -172,8 +213,7 @@ impl Relay {
 
     /// Status and JSON of `/readyz`; `None` while nobody answers.
     pub fn readiness(&self) -> Option<(u16, Value)> {
-        let (status, body) = self.get("/readyz")?;
-        Some((status, serde_json::from_str(&body).unwrap_or(Value::Null)))
+        readiness_at(self.http)
     }
 
     /// The text of `/metrics`.
@@ -188,16 +228,40 @@ impl Relay {
         sum_samples(&self.metrics(), name)
     }
 
+    /// Events that Kafka has acknowledged to it.
+    #[track_caller]
+    pub fn published(&self) -> f64 {
+        self.metric("outboxd_events_published_total").unwrap_or_default()
+    }
+
+    /// The age of the oldest event that was read and is not settled, in seconds.
+    #[track_caller]
+    pub fn lag(&self) -> f64 {
+        self.metric("outboxd_lag_seconds").expect("it is always there")
+    }
+
+    /// Sessions with PostgreSQL that were left or lost.
+    #[track_caller]
+    pub fn sessions_lost(&self) -> f64 {
+        self.metric("outboxd_reconnects_total{side=\"postgres\"}").expect("it is always there")
+    }
+
+    /// Producers that were replaced.
+    #[track_caller]
+    pub fn producers_replaced(&self) -> f64 {
+        self.metric("outboxd_reconnects_total{side=\"kafka\"}").expect("it is always there")
+    }
+
+    /// For how long PostgreSQL has sent nothing, in seconds.
+    #[track_caller]
+    pub fn last_frame_age(&self) -> f64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is set");
+        now.as_secs_f64() - self.metric("outboxd_last_frame_timestamp_seconds").expect("it has heard something")
+    }
+
     /// Status and body of a GET; `None` while nobody answers.
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        // HTTP/1.0: the body ends with the connection, whatever its length.
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_string()))
+        get(self.http, path)
     }
 
     /// The port of its HTTP side.
@@ -212,9 +276,7 @@ impl Relay {
 
     /// Resident memory in bytes.
     pub fn rss_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the relay runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") * 1024
+        resident_bytes(self.pid()).expect("the relay runs")
     }
 
     /// Asks it to end.
@@ -252,6 +314,28 @@ impl Relay {
     pub fn is_running(&mut self) -> bool {
         self.process.exited().is_none()
     }
+}
+
+#[track_caller]
+fn left_to_notice(struck: Instant) -> Duration {
+    NOTICED.checked_sub(struck.elapsed()).expect("the test looks in time")
+}
+
+/// Status and JSON of `/readyz` of the relay with this HTTP port; `None` while nobody answers.
+pub fn readiness_at(port: u16) -> Option<(u16, Value)> {
+    let (status, body) = get(port, "/readyz")?;
+    Some((status, serde_json::from_str(&body).unwrap_or(Value::Null)))
+}
+
+fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    // HTTP/1.0: the body ends with the connection, whatever its length.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_string()))
 }
 
 fn binary() -> Command {

@@ -3,7 +3,8 @@
 //!
 //! Each key is written by one connection only, and each row carries a number that grows per key. So the commit order
 //! per key is the order of those numbers, and what was committed is what the table holds afterwards: nothing depends on
-//! what a client believes about a commit whose answer was lost.
+//! what a client believes about a commit whose answer was lost. A payload follows from its event's id: one byte of
+//! another row in it shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use outboxd::lsn::Lsn;
+use postgres::error::SqlState;
 use postgres::{Client, SimpleQueryMessage};
-use uuid::Uuid;
+use serde_json::Value;
+use uuid::{Builder, Uuid};
 
 use super::oracle::{Event, Truth};
 use super::postgres::{Database, Postgres};
@@ -82,6 +85,7 @@ impl Workload {
                 keys: (index..self.keys).step_by(self.connections).map(|key| Key::new(format!("key-{key}"))).collect(),
                 session: None,
                 attempted: HashMap::new(),
+                unanswered: Vec::new(),
             };
             let (over, written) = (over.clone(), written.clone());
             std::thread::spawn(move || {
@@ -93,6 +97,27 @@ impl Workload {
         let (server, database) = (database.server().clone(), database.name().to_string());
         Running { server, database, aggregate_type: self.aggregate_type, over, written, writers }
     }
+}
+
+/// True when an event of a load has another value than the load wrote. A JSON object without an `id` was not written by a
+/// load: a test that plays the relay itself publishes such in a load's name.
+pub fn is_garbled(id: &str, value: Option<&[u8]>) -> bool {
+    let Some(id) = Uuid::parse_str(id).ok().filter(|id| id.get_version_num() == LOAD) else { return false };
+    let Ok(Value::Object(found)) = serde_json::from_slice(value.unwrap_or_default()) else { return true };
+    let number = found.get("n").and_then(Value::as_u64);
+    found.contains_key("id") && number.is_none_or(|number| value != Some(payload(id, number).as_bytes()))
+}
+
+/// The version of the ids that loads give: nobody else gives such.
+const LOAD: usize = 8;
+
+/// An event's payload, as `jsonb` prints it. All but the number follows from the id.
+pub fn payload(id: Uuid, number: u64) -> String {
+    let mut rng = Rng::with_seed(id.as_u128() as u64);
+    // Mostly small, sometimes out of line in TOAST.
+    let length = if rng.u8(..) < 3 { rng.usize(10_000..60_000) } else { rng.usize(0..400) };
+    let padding: String = (0..length).map(|_| rng.alphanumeric()).collect();
+    format!(r#"{{"n": {number}, "id": "{id}", "padding": "{padding}"}}"#)
 }
 
 /// A load that is being written.
@@ -136,15 +161,20 @@ impl Running {
         for writer in self.writers.drain(..) {
             attempts.extend(writer.join().expect("a writer works"));
         }
-        let sql = "select aggregate_id::text, id::text from public.outbox where aggregate_type = $1
-                   order by aggregate_id, (payload::text::json ->> 'n')::bigint";
-        let rows = self.server.connect(&self.database).query(sql, &[&self.aggregate_type]).expect("the table is read");
-        let mut committed = BTreeMap::<String, Vec<Event>>::new();
+        let sql = "select aggregate_id::text, id::text from public.outbox where aggregate_type = $1";
+        let mut session = self.server.connect(&self.database);
+        let rows = session.query(sql, &[&self.aggregate_type]).expect("the table is read");
+        // By now whatever is in the table is surely committed.
+        let end = session.query_one("select pg_current_wal_insert_lsn()::text", &[]).expect("the server has a WAL");
+        let end: Lsn = end.get::<_, String>(0).parse().expect("PostgreSQL prints an LSN");
+        let mut numbered = BTreeMap::<String, BTreeMap<u64, Event>>::new();
         for row in rows {
             let (key, id): (String, String) = (row.get(0), row.get(1));
-            let committed_by = attempts.remove(&id).expect("nobody else writes these rows");
-            committed.entry(key).or_default().push(Event { id, committed_by });
+            let (number, committed_by) = attempts.remove(&id).expect("nobody else writes these rows");
+            let committed_by = committed_by.or(Some(end));
+            numbered.entry(key).or_default().insert(number, Event { id, committed_by });
         }
+        let committed = numbered.into_iter().map(|(key, events)| (key, events.into_values().collect())).collect();
         Truth { committed, rolled_back: attempts.into_keys().collect() }
     }
 }
@@ -155,8 +185,8 @@ impl Drop for Running {
     }
 }
 
-/// Every id that was ever sent, with the position by which its commit was complete, if the client learned it.
-type Attempts = HashMap<String, Option<Lsn>>;
+/// Every id that was ever sent: its number, and the position by which its commit was complete, if the writer learned it.
+type Attempts = HashMap<String, (u64, Option<Lsn>)>;
 
 struct Key {
     name: String,
@@ -178,6 +208,8 @@ struct Writer {
     keys: Vec<Key>,
     session: Option<Client>,
     attempted: Attempts,
+    /// Events whose commit was asked for and not yet answered: if it happened, it has by the next answer.
+    unanswered: Vec<String>,
 }
 
 /// One transaction, ready to be sent.
@@ -196,13 +228,16 @@ impl Writer {
             let script = self.next_script();
             // After a lost connection the next session starts only once the server answers again: by then the old
             // session and whatever it was committing are gone, so no commit of this key can come late.
-            if let Some(lsn) = self.send(&script.sql) {
-                for (id, key) in &script.kept {
-                    self.attempted.insert(id.clone(), Some(lsn));
-                    self.keys[*key].committed += 1;
+            let answer = self.send(&script.sql);
+            let (ids, keys): (Vec<String>, Vec<usize>) = script.kept.into_iter().unzip();
+            self.unanswered.extend(ids);
+            if let Some(lsn) = answer {
+                for id in self.unanswered.drain(..) {
+                    self.attempted.get_mut(&id).expect("it was sent").1 = Some(lsn);
                 }
-                written.fetch_add(script.kept.len(), Ordering::Relaxed);
-                own += script.kept.len();
+                keys.iter().for_each(|key| self.keys[*key].committed += 1);
+                written.fetch_add(keys.len(), Ordering::Relaxed);
+                own += keys.len();
             }
             if let Some(rate) = self.load.events_per_second {
                 let due = Duration::from_secs_f64(own as f64 * self.load.connections as f64 / rate);
@@ -242,16 +277,15 @@ impl Writer {
         let index = self.rng.usize(..self.keys.len());
         let key = &mut self.keys[index];
         key.number += 1;
-        let id = Uuid::from_u128(self.rng.u128(..)).to_string();
-        // Mostly small, sometimes out of line in TOAST.
-        let length = if self.rng.u8(..) < 3 { self.rng.usize(10_000..60_000) } else { self.rng.usize(0..400) };
-        let padding: String = (0..length).map(|_| self.rng.alphanumeric()).collect();
+        let id = Builder::from_custom_bytes(self.rng.u128(..).to_be_bytes()).into_uuid();
         let (aggregate_type, name, number) = (&self.load.aggregate_type, &key.name, key.number);
         sql.push_str(&format!(
             "insert into public.outbox (id, aggregate_type, aggregate_id, event_type, payload) values \
-             ('{id}', '{aggregate_type}', '{name}', 'written', '{{\"n\": {number}, \"padding\": \"{padding}\"}}');"
+             ('{id}', '{aggregate_type}', '{name}', 'written', '{}');",
+            payload(id, number)
         ));
-        self.attempted.insert(id.clone(), None);
+        let id = id.to_string();
+        self.attempted.insert(id.clone(), (number, None));
         (id, index)
     }
 
@@ -269,7 +303,7 @@ impl Writer {
                 });
                 Some(row.expect("the position was asked for").parse().expect("PostgreSQL prints an LSN"))
             }
-            Err(error) if error.as_db_error().is_some_and(|e| !e.code().code().starts_with("57P")) => {
+            Err(error) if error.as_db_error().is_some_and(|error| !is_passing(error.code())) => {
                 panic!("the load is refused: {error:?}")
             }
             Err(_) => {
@@ -278,4 +312,9 @@ impl Writer {
             }
         }
     }
+}
+
+/// The server stops or starts (57P), or has no room (53) and has undone the transaction, or dies of it.
+fn is_passing(code: &SqlState) -> bool {
+    ["57P", "53"].iter().any(|class| code.code().starts_with(class))
 }

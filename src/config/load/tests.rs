@@ -51,7 +51,7 @@ fn url_and_brokers_are_enough_and_the_rest_has_the_documented_defaults() {
     let limits = config.limits;
     assert_eq!((limits.memory, limits.window, limits.event), (32 << 20, 100_000, 16 << 20));
     assert_eq!((limits.settle, limits.shutdown), (Duration::from_secs(30), Duration::from_secs(25)));
-    assert_eq!((limits.primary_grace, limits.backoff), (Duration::from_secs(5), Duration::from_secs(10)));
+    assert_eq!((limits.primary_grace, limits.backoff), (Duration::from_secs(5), Duration::from_secs(2)));
     assert_eq!((limits.probe, limits.sql), (Duration::from_secs(5), Duration::from_secs(10)));
     assert_eq!(limits.slot_creation, Duration::from_secs(60));
 }

@@ -6,6 +6,7 @@
 
 mod codes;
 mod reports;
+mod statistics;
 mod topics;
 
 use std::sync::Arc;
@@ -37,10 +38,13 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// Below this, batches cost throughput, one request being under way at a time.
 const SMALL_BATCH: usize = 16 * 1024;
 
-const PRODUCER_DEFAULTS: [(&str, &str); 4] = [
+const PRODUCER_DEFAULTS: [(&str, &str); 6] = [
     ("linger.ms", "1"),
     ("compression.type", "lz4"),
     ("reconnect.backoff.max.ms", "1000"),
+    // A connection that died without a word is found out by a request that gets no answer: the usual minute is too long.
+    ("socket.timeout.ms", "10000"),
+    ("socket.connection.setup.timeout.ms", "10000"),
     ("statistics.interval.ms", "1000"),
 ];
 
@@ -65,7 +69,8 @@ pub struct Kafka {
 pub struct Question {
     admin: Arc<AdminClient<DefaultClientContext>>,
     create_topics: Option<config::CreateTopics>,
-    names: Vec<String>,
+    /// With whether events wait for it.
+    topics: Vec<(String, bool)>,
 }
 
 /// A producer that is no longer needed. Dropping it blocks for a moment.
@@ -112,6 +117,16 @@ impl Kafka {
         });
     }
 
+    /// The stream begins anew: whichever row waits for its topic will say so again.
+    pub fn session_started(&mut self) {
+        self.topics.wait_for_none();
+    }
+
+    /// A record of the producer's has got its answer.
+    pub fn answered(&mut self, topic: TopicId) {
+        self.topics.answered(topic);
+    }
+
     /// A delivery failed for what the topic is: ask again before the next offer.
     pub fn doubt(&mut self, topic: TopicId) {
         self.topics.doubt(topic);
@@ -124,14 +139,15 @@ impl Kafka {
             tracing::warn!(bytes = self.batch_bytes, "a topic's max.message.bytes makes all batches this small");
         }
         let fresh = producer(&self.config, self.batch_bytes, &self.reports, &self.metrics, generation)?;
+        self.topics.renewed();
         Ok(Retired { _producer: std::mem::replace(&mut self.producer, fresh) })
     }
 
     /// What the cluster should be asked now; `None` when there is nothing to ask.
     pub fn question(&self, scope: Scope) -> Option<Question> {
-        let names = self.topics.doubtful(scope);
+        let topics = self.topics.doubtful(scope);
         let admin = Arc::clone(&self.admin);
-        (!names.is_empty()).then(|| Question { admin, create_topics: self.create_topics.clone(), names })
+        (!topics.is_empty()).then(|| Question { admin, create_topics: self.create_topics.clone(), topics })
     }
 
     /// The cluster's answer.
@@ -154,7 +170,7 @@ impl Kafka {
 impl Question {
     /// Asks, and waits for the answers. Blocks its thread.
     pub fn ask(self) -> Vec<(String, Finding)> {
-        topics::look_up(&self.admin, &self.names, self.create_topics.as_ref())
+        topics::look_up(&self.admin, &self.topics, self.create_topics.as_ref())
     }
 }
 
@@ -184,12 +200,18 @@ impl Sink for Kafka {
         if let Some(partition) = record.partition {
             message = message.partition(partition);
         }
-        self.producer.send(message).map_err(|(error, _)| {
-            if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopic) {
-                self.topics.doubt(topic);
+        match self.producer.send(message) {
+            Ok(()) => {
+                self.topics.offered(topic);
+                Ok(())
             }
-            refused(error, Ticket::from_parts(number, generation))
-        })
+            Err((error, _)) => {
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopic) {
+                    self.topics.doubt(topic);
+                }
+                Err(refused(error, Ticket::from_parts(number, generation)))
+            }
+        }
     }
 }
 

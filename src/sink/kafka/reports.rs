@@ -8,12 +8,12 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::ProducerContext;
-use rdkafka::statistics::Statistics;
 use tokio::sync::Notify;
 
 use super::codes::whose;
+use super::statistics::Statistics;
 use crate::ledger::Ticket;
-use crate::metrics::{BrokerStatistics, KafkaStatistics, Metrics};
+use crate::metrics::Metrics;
 use crate::sink::Failure;
 
 /// A topic's number among those that were offered to.
@@ -39,6 +39,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// True when the producer of this generation made it.
+    pub fn is_of(&self, generation: u32) -> bool {
+        self.generation == generation
+    }
+
     /// The obligation that this report answers.
     pub fn ticket(&self) -> Ticket {
         Ticket::from_parts(self.number, self.generation)
@@ -61,6 +66,7 @@ pub struct Reports {
     arrived: Notify,
     complaint: Mutex<Option<Complaint>>,
     brokers_up: Mutex<Option<usize>>,
+    silent_broker: Mutex<Option<(String, Duration)>>,
 }
 
 impl Reports {
@@ -82,6 +88,11 @@ impl Reports {
     /// How many brokers are connected, once the statistics have told.
     pub fn brokers_up(&self) -> Option<usize> {
         *lock(&self.brokers_up)
+    }
+
+    /// The broker that has records of ours and has been silent for longest, and for how long, once the statistics tell.
+    pub fn silent_broker(&self) -> Option<(String, Duration)> {
+        lock(&self.silent_broker).clone()
     }
 
     fn push(&self, report: Report) {
@@ -145,13 +156,18 @@ impl ClientContext for Context {
         }
     }
 
-    fn stats(&self, statistics: Statistics) {
-        let up = statistics.brokers.values().filter(|broker| broker.nodeid >= 0 && broker.state == "UP").count();
+    fn stats_raw(&self, statistics: &[u8]) {
+        let statistics = match Statistics::read(statistics) {
+            Ok(statistics) => statistics,
+            Err(error) => return tracing::debug!(%error, "the statistics of librdkafka cannot be read"),
+        };
+        let up = statistics.brokers_up();
         *lock(&self.reports.brokers_up) = Some(up);
         if up > 0 {
             lock(&self.reports.complaint).take_if(|complaint| complaint.login);
         }
-        self.metrics.kafka(summary(&statistics));
+        *lock(&self.reports.silent_broker) = statistics.silent_broker();
+        self.metrics.kafka(statistics.summary());
     }
 }
 
@@ -171,18 +187,6 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
             tracing::debug!(target: "librdkafka", facility, "{message}");
         }
     }
-}
-
-fn summary(statistics: &Statistics) -> KafkaStatistics {
-    let micros = |value: i64| (value > 0).then(|| Duration::from_micros(value.unsigned_abs()));
-    let brokers = statistics.brokers.values().filter(|broker| broker.nodeid >= 0).map(|broker| BrokerStatistics {
-        name: broker.nodename.clone(),
-        round_trip_p50: broker.rtt.as_ref().and_then(|rtt| micros(rtt.p50)),
-        round_trip_p99: broker.rtt.as_ref().and_then(|rtt| micros(rtt.p99)),
-        errors: broker.txerrs + broker.rxerrs,
-        retries: broker.txretries,
-    });
-    KafkaStatistics { queue_messages: statistics.msg_cnt, queue_bytes: statistics.msg_size, brokers: brokers.collect() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

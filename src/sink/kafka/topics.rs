@@ -26,8 +26,24 @@ const FRAMING_BYTES: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     ids: HashMap<String, TopicId>,
-    names: Vec<String>,
-    findings: Vec<Finding>,
+    known: Vec<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    name: String,
+    finding: Finding,
+    /// The next record is for it, and cannot be offered.
+    awaited: bool,
+    /// Records on their way to it.
+    inflight: u64,
+}
+
+impl Known {
+    /// Nobody needs to know of a topic that was deleted when its last event had long arrived.
+    fn is_needed(&self) -> bool {
+        self.awaited || self.inflight > 0
+    }
 }
 
 /// What the cluster said about a topic.
@@ -65,31 +81,55 @@ impl Topics {
             Some(id) => *id,
             None => self.note(name)?,
         };
-        Some((id, &self.findings[usize::from(id.0)]))
+        let known = &mut self.known[id.index()];
+        known.awaited = !matches!(known.finding, Finding::Exists(_));
+        Some((id, &known.finding))
+    }
+
+    /// A record is on its way to the topic.
+    pub(super) fn offered(&mut self, id: TopicId) {
+        self.known[id.index()].inflight += 1;
+    }
+
+    /// A record has got its answer.
+    pub(super) fn answered(&mut self, id: TopicId) {
+        let inflight = &mut self.known[id.index()].inflight;
+        *inflight = inflight.saturating_sub(1);
+    }
+
+    /// Nothing is on its way any more: the producer is another one.
+    pub(super) fn renewed(&mut self) {
+        self.known.iter_mut().for_each(|known| known.inflight = 0);
+    }
+
+    /// Whoever waited is gone.
+    pub(super) fn wait_for_none(&mut self) {
+        self.known.iter_mut().for_each(|known| known.awaited = false);
     }
 
     /// What is known of the topic is in doubt.
     pub(super) fn doubt(&mut self, id: TopicId) {
-        self.findings[usize::from(id.0)] = Finding::Unasked;
+        let known = &mut self.known[id.index()];
+        (known.finding, known.awaited) = (Finding::Unasked, true);
     }
 
-    /// All topics whose finding may have changed: those without a topic to show, and the others when `all` is asked.
-    pub(super) fn doubtful(&self, scope: Scope) -> Vec<String> {
-        let doubtful = |finding: &Finding| match finding {
+    /// The topics to ask for, and whether each is needed: those that events wait for, and the others when `all` is asked.
+    pub(super) fn doubtful(&self, scope: Scope) -> Vec<(String, bool)> {
+        let doubtful = |known: &&Known| match known.finding {
             Finding::Exists(_) => scope == Scope::All,
-            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => true,
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => known.is_needed(),
         };
-        let pairs = self.names.iter().zip(&self.findings);
-        pairs.filter(|(_, finding)| doubtful(finding)).map(|(name, _)| name.clone()).collect()
+        self.known.iter().filter(doubtful).map(|known| (known.name.clone(), known.is_needed())).collect()
     }
 
     pub(super) fn learn(&mut self, findings: Vec<(String, Finding)>) {
         for (name, finding) in findings {
             let Some(id) = self.ids.get(&name) else { continue };
-            let known = &mut self.findings[usize::from(id.0)];
+            let known = &mut self.known[id.index()];
+            known.awaited &= !matches!(finding, Finding::Exists(_));
             // No answer is no news.
-            if !(matches!(finding, Finding::Unanswered(_)) && matches!(known, Finding::Exists(_))) {
-                *known = finding;
+            if !(matches!(finding, Finding::Unanswered(_)) && matches!(known.finding, Finding::Exists(_))) {
+                known.finding = finding;
             }
         }
     }
@@ -100,11 +140,11 @@ impl Topics {
             Finding::Exists(accepts) => accepts.max_message_bytes,
             Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => None,
         };
-        self.findings.iter().filter_map(limit).min()
+        self.known.iter().filter_map(|known| limit(&known.finding)).min()
     }
 
     pub(super) fn name(&self, id: TopicId) -> &str {
-        &self.names[usize::from(id.0)]
+        &self.known[id.index()].name
     }
 
     /// Why events wait, for each topic that they wait for.
@@ -112,9 +152,9 @@ impl Topics {
         let reason = |code: &str, message: String, hint: String| {
             Some(Reason { code: code.to_owned(), message, hint: Some(hint) })
         };
-        let pairs = self.names.iter().zip(&self.findings);
-        pairs
-            .filter_map(|(name, finding)| match finding {
+        let needed = self.known.iter().filter(|known| known.is_needed());
+        needed
+            .filter_map(|Known { name, finding, .. }| match finding {
                 Finding::Exists(_) | Finding::Unasked => None,
                 Finding::Missing => reason(
                     "topic_missing",
@@ -136,10 +176,9 @@ impl Topics {
     }
 
     fn note(&mut self, name: &str) -> Option<TopicId> {
-        let id = TopicId(u16::try_from(self.names.len()).ok()?);
+        let id = TopicId(u16::try_from(self.known.len()).ok()?);
         self.ids.insert(name.to_owned(), id);
-        self.names.push(name.to_owned());
-        self.findings.push(Finding::Unasked);
+        self.known.push(Known { name: name.to_owned(), finding: Finding::Unasked, awaited: true, inflight: 0 });
         Some(id)
     }
 }
@@ -178,15 +217,15 @@ impl Accepts {
     }
 }
 
-/// Asks the cluster about topics, and creates the missing ones where that is wanted. Blocks its thread.
+/// Asks the cluster about topics, and creates the missing ones that are needed where that is wanted. Blocks its thread.
 pub(super) fn look_up(
     admin: &AdminClient<DefaultClientContext>,
-    names: &[String],
+    topics: &[(String, bool)],
     create: Option<&CreateTopics>,
 ) -> Vec<(String, Finding)> {
-    let ask = |name: &String| {
+    let ask = |(name, needed): &(String, bool)| {
         let mut finding = exists(admin, name);
-        if let (Finding::Missing, Some(create)) = (&finding, create) {
+        if let (Finding::Missing, true, Some(create)) = (&finding, needed, create) {
             finding = match create_topic(admin, name, create) {
                 Ok(()) => exists(admin, name),
                 Err(problem) => Finding::Forbidden(format!("it cannot be created: {problem}")),
@@ -197,7 +236,7 @@ pub(super) fn look_up(
         }
         (name.clone(), finding)
     };
-    names.iter().map(ask).collect()
+    topics.iter().map(ask).collect()
 }
 
 fn exists(admin: &AdminClient<DefaultClientContext>, name: &str) -> Finding {
@@ -260,4 +299,52 @@ fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut
 
 fn unknown(topic: &str, error: &KafkaError) {
     tracing::debug!(topic, %error, "the topic's configuration cannot be read");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_that_is_deleted_when_nobody_needs_it_any_more_is_no_reason_to_wait_and_not_made_again() {
+        let mut topics = Topics::default();
+        let exists = || Finding::Exists(Accepts::default());
+        for name in ["old", "busy", "next"] {
+            let id = topics.get(name).unwrap().0;
+            assert_eq!(topics.doubtful(Scope::Waiting), [(name.to_owned(), true)]);
+            topics.learn(vec![(name.to_owned(), exists())]);
+            assert_eq!(topics.get(name), Some((id, &exists())));
+            topics.offered(id);
+        }
+        let [old, next] = ["old", "next"].map(|name| topics.ids[name]);
+        topics.answered(old);
+        topics.answered(next);
+        let needed = |needed: [bool; 3]| ["old", "busy", "next"].map(str::to_owned).into_iter().zip(needed);
+        assert!(topics.doubtful(Scope::All).into_iter().eq(needed([false, true, false])));
+        topics.learn(["old", "busy", "next"].map(|name| (name.to_owned(), Finding::Missing)).to_vec());
+        let missing =
+            |topics: &Topics| topics.reasons().iter().map(|reason| reason.message.clone()).collect::<Vec<_>>();
+        assert_eq!(missing(&topics), ["topic \"busy\" does not exist"]);
+        assert_eq!(topics.doubtful(Scope::All), [("busy".to_owned(), true)]);
+        // An event comes for it after all.
+        topics.get("next");
+        assert_eq!(missing(&topics).len(), 2);
+        topics.renewed();
+        assert_eq!(missing(&topics), ["topic \"next\" does not exist"]);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_topic_that_was_made_or_whose_row_is_another_relays() {
+        let mut topics = Topics::default();
+        let needed = |topics: &Topics| topics.doubtful(Scope::All).into_iter().filter(|(_, needed)| *needed).count();
+        for name in ["made", "left"] {
+            topics.get(name).unwrap();
+            topics.learn(vec![(name.to_owned(), Finding::Missing)]);
+        }
+        assert_eq!(needed(&topics), 2);
+        topics.learn(vec![("made".to_owned(), Finding::Exists(Accepts::default()))]);
+        assert_eq!(needed(&topics), 1);
+        topics.wait_for_none();
+        assert_eq!((needed(&topics), topics.reasons().len()), (0, 0));
+    }
 }

@@ -158,19 +158,6 @@ pub struct Column {
     pub not_null: bool,
 }
 
-/// A walsender as the server sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sender {
-    /// No such walsender: it ended, and its slot is free.
-    Gone,
-    /// It runs.
-    Alive {
-        /// When the last status update that reached it was *sent*, by our own clock; `None` without
-        /// `pg_read_all_stats`.
-        heard_at: Option<SystemTime>,
-    },
-}
-
 /// An open transaction that others wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
@@ -319,13 +306,6 @@ impl Catalog {
             columns: columns.iter().map(column).collect(),
             rls: row.get(2),
         }))
-    }
-
-    /// Asks whether the walsender with this pid still runs, and when it last heard from us.
-    pub async fn sender(&self, pid: i32) -> Result<Sender> {
-        let what = format!("cannot ask for the walsender with pid {pid}");
-        let row = self.row(&what, "SELECT reply_time FROM pg_stat_replication WHERE pid = $1", &[&pid]).await?;
-        Ok(row.map_or(Sender::Gone, |row| Sender::Alive { heard_at: row.get(0) }))
     }
 
     /// The transactions that were open when the statement of `pid` began, and that it therefore may have to wait for.

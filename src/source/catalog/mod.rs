@@ -19,9 +19,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-pub use facts::{
-    Column, Holder, Publication, PublishedTable, Sender, Server, Slot, SlotKind, Table, TableKind, Transaction,
-};
+pub use facts::{Column, Holder, Publication, PublishedTable, Server, Slot, SlotKind, Table, TableKind, Transaction};
 pub use place::{Claim, Place};
 pub use quote::{quote_identifier, quote_literal};
 

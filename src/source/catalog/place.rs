@@ -53,7 +53,8 @@ impl Catalog {
         Ok(self.row(&about("read", slot), sql, &[&slot]).await?.as_ref().map(place))
     }
 
-    /// Makes `leader` the owner of the row and returns the row as it was before.
+    /// Makes `leader` the owner of the row, if the walsender `pid` has the slot: a claim that was held up on its way must
+    /// not take the name of whoever came next from it. It is asked again once nobody else writes the row.
     ///
     /// System and LSN of an existing row stay, as the pair that was saved; `system` is for a row that is new.
     pub async fn claim(
@@ -62,30 +63,23 @@ impl Catalog {
         system: System,
         leader: &str,
         sender_timeout: Duration,
-    ) -> Result<Option<Place>> {
-        let what = about("claim", slot);
-        // The locking subquery gives the row's last version to RETURNING, whoever else writes.
-        let take = "UPDATE outboxd.position AS p \
-                    SET leader = $2, sender_timeout_ms = $3, left_cleanly = false, \
-                        claimed_at = clock_timestamp(), updated_at = clock_timestamp() \
-                    FROM (SELECT * FROM outboxd.position WHERE slot = $1 FOR UPDATE) AS old \
-                    WHERE p.slot = old.slot \
-                    RETURNING old.system_id, old.timeline, old.confirmed, old.leader, old.left_cleanly, \
-                              old.updated_at, old.sender_timeout_ms";
-        let make = "INSERT INTO outboxd.position \
-                    (slot, system_id, timeline, confirmed, leader, sender_timeout_ms, left_cleanly, claimed_at, updated_at) \
-                    VALUES ($1, $2, $3, '0/0', $4, $5, false, clock_timestamp(), clock_timestamp()) \
-                    ON CONFLICT (slot) DO NOTHING RETURNING slot";
+        pid: i32,
+    ) -> Result<Claim> {
+        let sql = "INSERT INTO outboxd.position AS p \
+                   (slot, system_id, timeline, confirmed, leader, sender_timeout_ms, left_cleanly, claimed_at, updated_at) \
+                   SELECT $1, $2, $3, '0/0', $4, $5, false, clock_timestamp(), clock_timestamp() \
+                   WHERE EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s \
+                                 WHERE s.slot_name::text = $1::text AND s.active_pid = $6) \
+                   ON CONFLICT (slot) DO UPDATE \
+                   SET leader = excluded.leader, sender_timeout_ms = excluded.sender_timeout_ms, left_cleanly = false, \
+                       claimed_at = excluded.claimed_at, updated_at = excluded.updated_at \
+                   WHERE EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s \
+                                 WHERE s.slot_name::text = $1::text AND s.active_pid = $6) \
+                   RETURNING p.slot";
         let timeout = i64::try_from(sender_timeout.as_millis()).unwrap_or(i64::MAX);
-        if let Some(old) = self.row(&what, take, &[&slot, &leader, &timeout]).await? {
-            return Ok(Some(place(&old)));
-        }
         let (id, timeline) = columns(system);
-        if self.row(&what, make, &[&slot, &id, &timeline, &leader, &timeout]).await?.is_some() {
-            return Ok(None);
-        }
-        // Somebody inserted it between the two statements.
-        Ok(self.row(&what, take, &[&slot, &leader, &timeout]).await?.as_ref().map(place))
+        let row = self.row(&about("claim", slot), sql, &[&slot, &id, &timeline, &leader, &timeout, &pid]).await?;
+        Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
     }
 
     /// Writes how far `leader` got.
@@ -107,8 +101,10 @@ impl Catalog {
         confirmed: Lsn,
         then: Leader,
     ) -> Result<Claim> {
+        // A save that was held up on its way must not take back the mark of a leader that has left since.
         let sql = "UPDATE outboxd.position SET system_id = $3, timeline = $4, confirmed = $5, left_cleanly = $6, \
-                   updated_at = clock_timestamp() WHERE slot = $1 AND leader = $2 RETURNING slot";
+                   updated_at = clock_timestamp() \
+                   WHERE slot = $1 AND leader = $2 AND ($6 OR NOT left_cleanly) RETURNING slot";
         let (id, timeline) = columns(system);
         let confirmed = PgLsn::from(confirmed.0);
         let left_cleanly = matches!(then, Leader::Leaves);

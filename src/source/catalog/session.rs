@@ -65,14 +65,16 @@ fn refused(what: &str, host: &Host, error: tokio_postgres::Error) -> Error {
     }
 }
 
-/// Makes the session's settings and learns what it is: its server's version, its pid, and whether it may write.
+/// Makes the session's settings (a name on the slot must not be lost in a crash of the server), and learns what it is: its server's version, its pid, and whether it may write.
 async fn settle(catalog: &mut Catalog, attrs: SessionAttrs, what: &str) -> Result<()> {
     let limit_ms = catalog.limit.as_millis();
     let sql = format!(
         "SET search_path = ''; SET row_security = off; SET statement_timeout = {limit_ms}; \
          SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
          SELECT current_setting('server_version_num'), pg_backend_pid(), \
-                pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'",
+                pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
+                set_config('synchronous_commit', \
+                           replace(current_setting('synchronous_commit'), 'off', 'local'), false)",
         // Half: so that a wait for a lock is reported as one.
         limit_ms / 2,
         limit_ms * 6,

@@ -10,6 +10,7 @@
 //! Guarantees: no frame is skipped, and unknown bytes are an error; frames are borrowed from one receive buffer, which
 //! is as large as the largest frame needs; a server's error keeps its SQLSTATE and says whether trying again can help.
 
+mod frame;
 mod inbox;
 mod line;
 mod login;
@@ -19,6 +20,7 @@ mod stream;
 
 use std::time::Duration;
 
+pub use frame::Frame;
 pub use login::Login;
 pub use stream::{Reading, Reply, StandbyStatus, Stream, Turn};
 
@@ -26,39 +28,8 @@ use super::dial::{self, Dialed};
 use super::{Encoding, System};
 use crate::config::{Connection, Host, SessionAttrs};
 use crate::error::{Error, Result};
-use crate::lsn::Lsn;
 use line::Line;
 use refusal::During;
-
-/// One message of the replication stream, borrowed from the receive buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frame<'a> {
-    /// `w`: WAL data, here one pgoutput message.
-    Data {
-        /// The server's end of WAL when it sent this.
-        wal_end: Lsn,
-        /// When the server sent it, by its own clock: microseconds since 2000-01-01 UTC.
-        sent_at: i64,
-        /// The pgoutput message.
-        body: &'a [u8],
-    },
-    /// `k`: how far the server has decoded and sent.
-    Keepalive {
-        /// Everything before this position has been sent.
-        wal_end: Lsn,
-        /// When the server sent it, by its own clock: microseconds since 2000-01-01 UTC.
-        sent_at: i64,
-        /// The server wants an answer now.
-        reply_requested: bool,
-    },
-    /// A `NoticeResponse` inside the stream.
-    Notice {
-        /// SQLSTATE.
-        code: &'a str,
-        /// The primary message.
-        message: &'a str,
-    },
-}
 
 /// A replication session that is logged in and has not started to stream.
 #[derive(Debug)]

@@ -1,0 +1,135 @@
+//! The topic changes under load: it is deleted and created again, or takes less than it did. What Kafka has
+//! acknowledged is Kafka's; of the rest nothing is lost.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::steady;
+use crate::support::oracle::{self, Fact, Record};
+use crate::support::reader::Reader;
+use crate::support::relay::Relay;
+use crate::support::scene::{PARTITIONS, Scene};
+use crate::support::{PATIENCE, eventually};
+
+#[test]
+fn a_topic_deleted_and_created_again_under_load_gets_whatever_its_former_life_had_not() {
+    let scene = Scene::new();
+    let mut relay = scene.relay();
+    let load = steady::load(&scene, 1000.0);
+    load.wait_written(1500);
+
+    let struck = Instant::now();
+    scene.kafka.delete_topic(&scene.topic);
+    relay.wait_noticed(struck, "topic_missing");
+    relay.wait_lag_grows();
+    let confirmed = scene.confirmed();
+    let former = scene.kafka.deleted_records(&scene.topic);
+    scene.kafka.create_topic(&scene.topic, PARTITIONS);
+    // Not the scene's: it would go on at the offsets of the former life.
+    let mut reader = Reader::start(&scene.kafka, &[&scene.topic]);
+    reader.watch_confirmed(&scene.database, scene.config.slot());
+    reader.disturbed("topic deleted");
+    relay.wait_ready();
+    load.wait_written(load.written() + 7000);
+    let truth = load.stop();
+
+    // What the former life took has arrived, read or not, and came before all that the next one got.
+    let mut history = former_life(&scene, &former);
+    assert!(!history.is_empty());
+    history.push(Fact::Confirmed(confirmed));
+    let arrived: HashSet<&str> = history.iter().filter_map(id_of).collect();
+    let committed = truth.committed.values().flatten().map(|event| event.id.as_str());
+    let missing: HashSet<&str> = committed.filter(|id| !arrived.contains(id)).collect();
+    assert!(reader.wait_all(&missing, PATIENCE), "of {} events not all have arrived", missing.len());
+    reader.catch_up(PATIENCE);
+    history.extend(reader.history());
+    let verdict = oracle::judge(&truth, &history);
+    eprintln!("{verdict}");
+    verdict.assert_at_least_once();
+    verdict.assert_order_was_tried();
+}
+
+#[test]
+fn a_limit_lowered_under_load_stops_the_relay_before_the_first_event_that_is_too_large() {
+    let scene = Scene::new();
+    let scene = Scene { config: scene.config.set("limits.settle", "2s"), ..scene };
+    let mut relay = scene.relay();
+    let load = steady::load(&scene, 1000.0);
+    load.wait_written(1500);
+
+    scene.reader.disturbed("limit lowered");
+    scene.kafka.alter_topic(&scene.topic, &[("max.message.bytes", "20000")]);
+    // While the guilty one is searched for; then the relay ends, and with it its numbers.
+    relay.wait_unready("delivery_failed", PATIENCE);
+    eventually("the producer is replaced", PATIENCE, || relay.producers_replaced() >= 1.0);
+    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    let refused = refused_event(&scene, &relay);
+    scene.reader.catch_up(PATIENCE);
+    assert!(!scene.reader.seen().iter().any(|seen| seen.id() == refused), "event {refused} was published");
+    assert!(scene.held_by_slot() > 0);
+    let announced = announced_repeats(&relay);
+
+    scene.reader.disturbed("relay ended");
+    scene.kafka.alter_topic(&scene.topic, &[("max.message.bytes", "1000000")]);
+    let _relay = scene.relay();
+    load.wait_written(load.written() + 7000);
+    let verdict = scene.judge(&load.stop());
+    verdict.assert_order_was_tried();
+    let causes: Vec<&String> = verdict.duplicates_by_cause.keys().filter(|cause| *cause != "relay ended").collect();
+    assert!(causes.is_empty(), "{verdict}");
+    assert!(verdict.duplicates <= announced, "{announced} were announced: {verdict}");
+}
+
+/// The event that the relay's last words name; it really is too large.
+#[track_caller]
+fn refused_event(scene: &Scene, relay: &Relay) -> String {
+    let log = relay.log();
+    assert!(log.contains("refused it"), "{log}");
+    let (_, words) = log.rsplit_once("event ").expect("the event is named");
+    let id = words.split(' ').next().unwrap_or_default().to_string();
+    let bytes = scene.database.ask(&format!("select length(payload::text)::text from outbox where id = '{id}'"));
+    assert!(bytes.is_some_and(|bytes| bytes.parse::<usize>().unwrap() > 19_000), "{log}");
+    id
+}
+
+/// How many rows the relay has said it will publish again at its next start.
+#[track_caller]
+fn announced_repeats(relay: &Relay) -> usize {
+    let log = relay.log();
+    let line = log.lines().find(|line| line.contains("the next start will publish these rows again"));
+    let line: Value = serde_json::from_str(line.expect("repeats are announced")).expect("a line of the log is JSON");
+    line["repeats"].as_u64().and_then(|repeats| repeats.try_into().ok()).expect("they are counted")
+}
+
+/// The records in the printed files of deleted partitions. The tool shows no values of headers, so an event is known by
+/// its key and its number there.
+fn former_life(scene: &Scene, dump: &str) -> Vec<Fact> {
+    let sql = "select aggregate_id::text, (payload::text::json ->> 'n')::bigint, id::text from outbox";
+    let rows = scene.database.connect().query(sql, &[]).unwrap();
+    let ids: HashMap<(String, i64), String> = rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+    let mut partition = 0;
+    let mut facts = Vec::new();
+    for line in dump.lines() {
+        if let Some((_, file)) = line.split_once(&format!("{}-", scene.topic)).filter(|_| line.starts_with("Dumping "))
+        {
+            partition = file.split('.').next().unwrap_or_default().parse().expect("the directory has a number");
+        }
+        let Some((key, payload)) = line.split_once(" key: ").and_then(|(_, rest)| rest.split_once(" payload: ")) else {
+            continue;
+        };
+        let payload: Value = serde_json::from_str(payload).expect("the payload is JSON");
+        let number = payload["n"].as_i64().expect("the load numbers its events");
+        let id = ids.get(&(key.to_string(), number)).cloned().unwrap_or_else(|| format!("{key}/{number}"));
+        facts.push(Fact::Arrived(Record { place: (scene.topic.clone(), partition), key: key.to_string(), id }));
+    }
+    facts
+}
+
+fn id_of(fact: &Fact) -> Option<&str> {
+    match fact {
+        Fact::Arrived(record) | Fact::Late(record) => Some(record.id.as_str()),
+        Fact::Parked(_) | Fact::Confirmed(_) | Fact::Disturbed(_) => None,
+    }
+}

@@ -1,0 +1,469 @@
+//! One relay process: the pipeline under test, its producer, its end of a session, and the shell that carries out what
+//! the pipeline decides.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use outboxd::config;
+use outboxd::config::{OutboxSource, Pattern, Piece};
+use outboxd::lsn::Lsn;
+use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Pipeline, SessionStart, Settings, Why};
+use outboxd::sink::Purge;
+use outboxd::source::System;
+
+use crate::broker::{Door, Gate, LAND_WITHIN, Producer};
+use crate::oracle::Fact;
+use crate::server::OwnedFrame;
+use crate::world::Outside;
+
+pub const SENDER_TIMEOUT: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(2);
+/// Frames that fit into the buffers between the walsender and us.
+const BUFFERED: usize = 6;
+
+/// The process.
+pub struct Relay {
+    pub pipeline: Pipeline,
+    pub producer: Producer,
+    /// Its name in the position table.
+    name: u64,
+    link: Option<Link>,
+    connect_at: Instant,
+    probe_at: Instant,
+    producer_ready_at: Option<Instant>,
+    /// The last proof that the slot was ours.
+    lease: Option<Instant>,
+    /// The history that it knows.
+    system: Option<System>,
+    /// What it had confirmed when the oracle last looked.
+    confirmed: Lsn,
+    /// Nothing of ours reaches the server until then.
+    deaf_until: Instant,
+    /// Nothing of the server's reaches us until then.
+    mute_until: Instant,
+    /// The last question over SQL had no answer.
+    sql_silent: bool,
+    /// Something that was to be done may have been left for later.
+    behind: bool,
+    /// Since when it offers nothing, because its producer is to be replaced or its lease has ended.
+    draining_since: Option<Instant>,
+    /// The lease had run out when the drain was looked at: nobody may let anything land any more.
+    let_go: bool,
+    /// The slot's history is not the one that it knew: what is on its way is of no use.
+    forgets: bool,
+    /// It has said goodbye.
+    ended: bool,
+}
+
+/// The relay's end of a session.
+struct Link {
+    serial: u64,
+    fence_end: Instant,
+    inbox: VecDeque<OwnedFrame>,
+    /// When a status update of ours last reached the server.
+    heard: Instant,
+    /// Half-open: nothing travels any more, and neither end learns of the other's.
+    abandoned: bool,
+}
+
+impl Relay {
+    pub fn new(name: u64, limits: &config::Limits, now: Instant) -> Relay {
+        let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits: limits.clone() };
+        Relay {
+            pipeline: Pipeline::new(&outboxes(), &[route()], "outboxd", settings),
+            producer: Producer::new(name),
+            name,
+            link: None,
+            connect_at: now,
+            probe_at: now,
+            producer_ready_at: None,
+            lease: None,
+            system: None,
+            confirmed: Lsn::ZERO,
+            deaf_until: now,
+            mute_until: now,
+            sql_silent: false,
+            behind: false,
+            draining_since: None,
+            let_go: false,
+            forgets: false,
+            ended: false,
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub fn is_linked(&self) -> bool {
+        self.link.is_some()
+    }
+
+    pub fn deafen(&mut self, until: Instant) {
+        self.deaf_until = until;
+    }
+
+    pub fn mute(&mut self, until: Instant) {
+        self.mute_until = until;
+    }
+
+    pub fn abandon(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.abandoned = true;
+        }
+    }
+
+    /// The connection broke: of what was on its way to us, the end may be missing.
+    pub fn truncate(&mut self, outside: &mut Outside) {
+        if let Some(link) = &mut self.link {
+            let kept = outside.dice.index(BUFFERED);
+            if kept < link.inbox.len() {
+                link.inbox.truncate(kept);
+                outside.cluster.felt("frames cut off");
+            }
+        }
+    }
+
+    /// What the walsender writes enters the buffers, whether it can travel on or not.
+    pub fn receive(&mut self, outside: &mut Outside) {
+        let Some(link) = self.link.as_mut().filter(|link| !link.abandoned) else { return };
+        if !outside.server.serves(link.serial) {
+            return;
+        }
+        for _ in 0..outside.dice.between(1, 3) {
+            if link.inbox.len() < BUFFERED {
+                let frame =
+                    outside.server.send(&outside.cluster.events, SENDER_TIMEOUT, outside.now, &mut outside.dice);
+                link.inbox.extend(frame);
+            }
+        }
+    }
+
+    /// Frames are shown to the pipeline, or the end of the stream.
+    pub fn read(&mut self, outside: &mut Outside) {
+        for _ in 0..outside.dice.between(1, 3) {
+            let Some(link) = &mut self.link else { return };
+            let waits = !link.inbox.is_empty();
+            if link.abandoned || outside.now < self.mute_until {
+                if waits {
+                    outside.cluster.felt(if link.abandoned { "frames abandoned" } else { "frames held up" });
+                }
+                return;
+            }
+            let severed = !outside.server.serves(link.serial);
+            let Some(frame) = link.inbox.front() else {
+                if severed {
+                    self.link = None;
+                    self.pipeline.session_lost();
+                    self.connect_at = outside.later(300);
+                }
+                return;
+            };
+            let (OwnedFrame::Data { sent, .. } | OwnedFrame::Keepalive { sent, .. }) = frame;
+            self.lease = self.lease.max(Some(*sent));
+            let gate = Gate {
+                now: outside.now,
+                lease_end: self.lease.expect("a session has a lease") + LEASE,
+                fence_end: link.fence_end,
+                successor: link.heard + SENDER_TIMEOUT * 2,
+                severed,
+            };
+            let mut door = Door { producer: &mut self.producer, cluster: &mut outside.cluster, gate };
+            match self.pipeline.frame(frame.frame(), outside.now, &mut door) {
+                Ok(Flow::Taken) => {
+                    link.inbox.pop_front();
+                    outside.moves += 1;
+                }
+                Ok(Flow::Held) => return self.watch(outside.now),
+                Err(error) => broken!("the relay failed: {}", error.chain()),
+            }
+        }
+    }
+
+    /// The producer sends, or a broker takes what it sent.
+    pub fn produce(&mut self, outside: &mut Outside) {
+        outside.moves += u64::from(self.producer.work(&mut outside.cluster, outside.now, &mut outside.dice));
+    }
+
+    /// A report of the producer comes.
+    pub fn report(&mut self, outside: &mut Outside) {
+        let Some(report) = self.producer.report(self.pipeline.ledger().generation(), &mut outside.dice) else { return };
+        outside.moves += 1;
+        match &report.failure {
+            None => {
+                if self.pipeline.acked(report.ticket()).is_some() {
+                    self.producer.settle(&report);
+                }
+            }
+            Some(failure) => self.pipeline.failed(report.ticket(), failure.clone(), outside.now),
+        }
+        self.watch(outside.now);
+    }
+
+    /// A former producer's report comes after all.
+    pub fn stale(&mut self, outside: &mut Outside) {
+        let Some(report) = self.producer.stale(&mut outside.dice) else { return };
+        match &report.failure {
+            None => promised!(self.pipeline.acked(report.ticket()).is_none(), "a former producer's answer counted"),
+            Some(failure) => self.pipeline.failed(report.ticket(), failure.clone(), outside.now),
+        }
+    }
+
+    /// SQL is asked whether our walsender is still there, if it answers.
+    fn probe(&mut self, outside: &mut Outside) {
+        self.probe_at = outside.now + SENDER_TIMEOUT / 6;
+        let Some(link) = &self.link else { return };
+        if !self.sql_works(outside.now) {
+            return;
+        }
+        let was_silent = std::mem::replace(&mut self.sql_silent, outside.dice.hits(outside.sql_silent));
+        if self.sql_silent {
+            if !was_silent {
+                outside.disturb("SQL silent");
+            }
+            return;
+        }
+        if outside.server.serves(link.serial) {
+            self.pipeline.proved(outside.now);
+            self.lease = self.lease.max(Some(outside.now));
+        } else {
+            self.pipeline.overtaken();
+        }
+    }
+
+    /// What the shell does on its own: connect, tick, act.
+    pub fn shell(&mut self, outside: &mut Outside) {
+        if self.link.is_none() && outside.now >= self.connect_at {
+            self.connect(outside);
+        }
+        if self.producer_ready_at.is_some_and(|at| outside.now >= at) {
+            self.producer_ready_at = None;
+            self.pipeline.producer_ready(outside.now);
+        }
+        if outside.now >= self.probe_at {
+            self.probe(outside);
+        }
+        let calm = !self.pipeline.is_recovering() && !self.behind;
+        self.pipeline.tick(outside.now);
+        self.watch(outside.now);
+        // As it was when it was decided: what is done later may find another session.
+        self.let_go |= self.lease.is_none_or(|proof| outside.now >= proof + SENDER_TIMEOUT);
+        self.let_go &= self.draining_since.is_some();
+        // What is to be done is done at once, or a moment later.
+        self.behind = outside.dice.once_in(10);
+        while !(self.behind && outside.dice.hits(50))
+            && let Some(action) = self.pipeline.next_action()
+        {
+            if calm && action == Action::Reconnect(Why::LeaseLost) {
+                let lease_end = self.lease.map(|proof| proof + LEASE);
+                promised!(
+                    lease_end.is_none_or(|end| outside.now >= end),
+                    "the slot was left though it was proved ours"
+                );
+            }
+            self.act(action, outside);
+            if self.ended {
+                return;
+            }
+        }
+    }
+
+    fn connect(&mut self, outside: &mut Outside) {
+        self.connect_at = outside.now + Duration::from_millis(500);
+        let encoding = self.pipeline.encoding();
+        let away = outside.server.stopping && outside.dice.hits(80);
+        if away || !self.sql_works(outside.now) {
+            return;
+        }
+        outside.server.stopping = false;
+        let Some(serial) = outside.server.start(encoding, outside.now) else { return };
+        let (system, wal_end, confirmed) = (outside.server.system, outside.server.wal_end, outside.server.confirmed);
+        let last_holder = if outside.holder == Some(self.name) { LastHolder::Ours } else { LastHolder::NotOurs };
+        // Another history, or another relay's part of this one: what is unconfirmed is sent again.
+        if self.system != Some(system) || last_holder == LastHolder::NotOurs {
+            self.system = Some(system);
+            self.producer.settled.clear();
+            self.confirmed = Lsn::ZERO;
+        }
+        let clock = Clock { at: outside.now, shown: outside.server.clock(outside.now) };
+        let others = vec!["public.foreign".into()];
+        let asked_at = outside.now;
+        let start = SessionStart { system, wal_end, confirmed, encoding, asked_at, clock, others, last_holder };
+        outside.note(|| format!("relay {}: session at {confirmed} in {encoding:?}", self.name));
+        let generation = self.pipeline.ledger().generation();
+        self.pipeline.session_started(start, outside.now);
+        // Another producer at once: what the old one has on its way belongs to another history.
+        self.forgets = self.pipeline.ledger().generation() != generation;
+        self.lease = self.lease.max(Some(outside.now));
+        let fence_end = match outside.holder {
+            Some(holder) if holder == self.name => {
+                self.pipeline.claimed();
+                outside.now
+            }
+            Some(_) => {
+                self.pipeline.fenced(SENDER_TIMEOUT, outside.now);
+                outside.now + SENDER_TIMEOUT
+            }
+            None => {
+                self.pipeline.unfenced(outside.now);
+                outside.now
+            }
+        };
+        self.link = Some(Link { serial, fence_end, inbox: VecDeque::new(), heard: outside.now, abandoned: false });
+    }
+
+    fn act(&mut self, action: Action, outside: &mut Outside) {
+        if !matches!(action, Action::Status(_)) {
+            outside.note(|| format!("relay {}: {action:?}", self.name));
+        }
+        match action {
+            Action::Status(ask) => {
+                promised!(self.pipeline.received() >= self.pipeline.confirmed(), "confirmed what was not received");
+                self.tell(ask, outside);
+            }
+            Action::Reconnect(why) => {
+                // Whoever takes the slot meanwhile repeats what was not confirmed yet.
+                if let Why::Text(_) = why {
+                    outside.disturb("change to text");
+                }
+                self.leave(outside);
+                self.pipeline.session_lost();
+                self.connect_at = match why {
+                    Why::Text(_) | Why::Replay => outside.later(50),
+                    Why::Release | Why::Overtaken | Why::LeaseLost => outside.now + Duration::from_secs(1),
+                };
+            }
+            Action::Claim => {
+                let reached = self.sql_works(outside.now)
+                    && self.link.as_ref().is_some_and(|link| outside.server.serves(link.serial));
+                if reached && !outside.dice.once_in(4) {
+                    outside.holder = Some(self.name);
+                    self.pipeline.claimed();
+                } else {
+                    self.pipeline.claim_failed(outside.now);
+                }
+            }
+            Action::Purge(purge) => self.purge(purge, outside),
+            Action::NewProducer => {
+                self.producer.renew(self.name, outside.now, &mut outside.cluster);
+                self.producer_ready_at = Some(outside.later(300));
+            }
+            Action::Reject(rejected) => {
+                outside.reject(&rejected);
+                self.pipeline.halt(outside.now);
+            }
+            Action::Stop { repeats } => self.stopped(repeats, outside),
+        }
+    }
+
+    /// What is on its way is not given up at once, unless it is of no use any more.
+    fn purge(&mut self, purge: Purge, outside: &mut Outside) {
+        if purge == Purge::Everything && !std::mem::take(&mut self.forgets) && self.producer.is_sending() {
+            let at_once = self.draining_since.is_none_or(|since| since == outside.now);
+            promised!(self.let_go || !at_once, "what was on its way was given up at once");
+        }
+        self.producer.purge(purge, self.name, outside.now, &mut outside.cluster);
+    }
+
+    fn watch(&mut self, now: Instant) {
+        self.draining_since = self.pipeline.is_recovering().then(|| self.draining_since.unwrap_or(now));
+    }
+
+    /// A status update, if it reaches the walsender.
+    fn tell(&mut self, ask: Ask, outside: &mut Outside) {
+        let Some(link) = self.link.as_mut().filter(|link| !link.abandoned) else { return };
+        if outside.now < self.deaf_until {
+            outside.cluster.felt("status not heard");
+        } else if outside.server.serves(link.serial) {
+            link.heard = outside.now;
+            outside.server.hear(link.serial, self.pipeline.confirmed(), ask == Ask::Reply, outside.now);
+        }
+    }
+
+    /// The last status, and the end of the session, if they reach the walsender.
+    fn leave(&mut self, outside: &mut Outside) {
+        self.tell(Ask::Nothing, outside);
+        let Some(link) = self.link.take() else { return };
+        if outside.now >= self.deaf_until && !link.abandoned {
+            outside.server.let_go(link.serial);
+        }
+    }
+
+    fn stopped(&mut self, repeats: u64, outside: &mut Outside) {
+        self.leave(outside);
+        outside.stops.push(repeats);
+        if self.sql_works(outside.now) && self.pipeline.may_hand_over(outside.now) && outside.holder == Some(self.name)
+        {
+            let unknown = outside.cluster.may_land(self.name, outside.now);
+            promised!(!unknown, "its successor will not wait, and what it purged may still land");
+            outside.holder = None;
+        }
+        // With everything confirmed and said, the next process must not repeat anything.
+        let current = self.system == Some(outside.server.system);
+        if repeats == 0 && current && outside.server.confirmed >= self.pipeline.confirmed() {
+            outside.cluster.retired.extend(self.producer.settled.drain());
+        }
+        self.ended = true;
+    }
+
+    /// The process is gone. Its sockets are closed; a network that carries nothing does not tell.
+    pub fn end(mut self, outside: &mut Outside) {
+        if let Some(link) = self.link.take().filter(|link| outside.now >= self.deaf_until && !link.abandoned) {
+            outside.server.let_go(link.serial);
+        }
+        self.producer.orphan(&mut outside.cluster, outside.now + LAND_WITHIN);
+    }
+
+    /// What must hold after every step, beside what the oracle knows.
+    pub fn judge(&mut self, outside: &mut Outside) {
+        let (ledger, limits) = (self.pipeline.ledger(), &outside.limits);
+        promised!(ledger.span() <= limits.window, "window");
+        promised!(ledger.inflight_bytes() <= limits.memory || ledger.inflight() == 1, "memory");
+        let confirmed = self.pipeline.confirmed();
+        promised!(confirmed >= self.confirmed, "confirmed went back");
+        self.confirmed = confirmed;
+        // What a relay has confirmed counts before the server hears of it, while they speak of the same history.
+        if self.link.as_ref().is_some_and(|link| outside.server.serves(link.serial)) {
+            promised!(confirmed <= outside.server.wal_end, "confirmed what was never sent");
+            outside.cluster.judge.observe(&Fact::Confirmed(confirmed));
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        let (pipeline, ledger) = (&self.pipeline, self.pipeline.ledger());
+        format!(
+            "relay {}: linked {}, recovering {}, trouble {:?}, lost {}, in flight {}",
+            self.name,
+            self.link.is_some(),
+            pipeline.is_recovering(),
+            pipeline.trouble(),
+            ledger.lost(),
+            ledger.inflight()
+        )
+    }
+
+    fn sql_works(&self, now: Instant) -> bool {
+        now >= self.deaf_until && now >= self.mute_until
+    }
+}
+
+fn outboxes() -> Vec<config::Outbox> {
+    let columns = config::Columns {
+        id: "id".into(),
+        aggregate_type: Some("aggregate_type".into()),
+        aggregate_id: Some("aggregate_id".into()),
+        event_type: None,
+        payload: "payload".into(),
+        timestamp: None,
+        headers: None,
+        partition: None,
+    };
+    let table = |name: &str| OutboxSource::Table { schema: "public".into(), name: name.into() };
+    [table("first"), table("second"), OutboxSource::MessagePrefix("outbox".into())]
+        .map(|source| config::Outbox { source, columns: columns.clone() })
+        .into()
+}
+
+fn route() -> config::Route {
+    config::Route { key: Pattern { pieces: vec![Piece::Column("aggregate_id".into())] }, ..config::Route::default() }
+}

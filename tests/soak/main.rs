@@ -1,0 +1,103 @@
+//! The soak: the real binary under a steady load, with every fault that we can cause, at random, for as long as told.
+//!
+//! `make soak MINUTES=60` mixes them; `cargo test --test soak` causes a dozen of them. Two relays carry the same events
+//! from two slots: one that is killed, stopped, frozen and replaced like everything else, and one, the survivor, that
+//! nobody ends, so that its memory can be watched. The oracle judges both, round by round; when a round ends its faults
+//! stop, and all of it must have arrived within a minute.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod deck;
+mod faults;
+mod report;
+mod stage;
+mod strike;
+mod watch;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use deck::Deck;
+use report::{Judged, Report};
+use stage::{Closed, Stage};
+use support::reader::Reader;
+
+/// How long a round lasts: as long as the records of the round fit into the harness's memory comfortably.
+const ROUND: Duration = Duration::from_secs(120);
+
+#[test]
+#[ignore = "make soak"]
+fn soak() {
+    let number = |name: &str, usual: f64| match std::env::var(name) {
+        Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name} is \"{text}\", not a number")),
+        _ => usual,
+    };
+    let minutes = number("OUTBOXD_SOAK_MINUTES", 10.0);
+    let rate = number("OUTBOXD_SOAK_RATE", 2000.0);
+    let seed = number("OUTBOXD_SOAK_SEED", f64::from(fastrand::u32(..))) as u64;
+    let duration = Duration::from_secs_f64(minutes * 60.0);
+    let only = std::env::var("OUTBOXD_SOAK_ONLY").unwrap_or_default();
+    let only: Vec<String> =
+        only.split(';').map(str::trim).filter(|name| !name.is_empty()).map(str::to_string).collect();
+    let everything = only.is_empty();
+    let report = run(Deck::endless(seed, only), rate, |elapsed| elapsed >= duration);
+    report.assert_nothing_broken();
+    if everything {
+        report.assert_enough_was_tried(minutes);
+    }
+}
+
+#[test]
+fn a_dozen_faults_at_random_under_load_lose_and_reorder_nothing() {
+    run(Deck::of(12, fastrand::u64(..)), 300.0, |_| false).assert_nothing_broken();
+}
+
+/// Strikes until the deck is empty or `enough`, and writes the table.
+fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
+    let mut report = Report::new(deck.seed(), rate);
+    let mut stage = Stage::set_up(rate);
+    let mut round = stage.open_round();
+    let mut closed = None::<Closed>;
+    let mut before_the_judge = VecDeque::new();
+    let started = Instant::now();
+    // Behind a relay that is stuck, nothing can be learned any more.
+    while let Some(turn) = deck.draw().filter(|_| !enough(started.elapsed()) && !report.is_stuck()) {
+        let readers: Vec<&[Reader; 2]> = closed.iter().map(|closed| &closed.readers).chain([&round.readers]).collect();
+        for struck in stage.strike(&turn, &readers) {
+            report.add(struck);
+        }
+        while let Some(judged) = before_the_judge.pop_front_if(|judging: &mut JoinHandle<Judged>| judging.is_finished())
+        {
+            report.judge(judged.join().expect("the oracle has a verdict"));
+        }
+        report.progress(started.elapsed(), stage.events_written(&round), &stage.memory);
+        if round.age() >= ROUND {
+            let next = stage.open_round();
+            let last = stage.close_round(std::mem::replace(&mut round, next));
+            before_the_judge.extend(closed.replace(last).map(|closed| stage.judge_round(closed)));
+        }
+    }
+    let elapsed = started.elapsed();
+    let last = stage.close_round(round);
+    for closed in closed.into_iter().chain([last]) {
+        before_the_judge.push_back(stage.judge_round(closed));
+    }
+    stage.keep_logs();
+    for judged in before_the_judge {
+        report.judge(judged.join().expect("the oracle has a verdict"));
+    }
+    report.finish(elapsed, stage.memory.clone())
+}
+
+/// Where the table and the story of the faults go: `target/soak`, and beside it for the tests' dozen.
+fn directory() -> PathBuf {
+    let name = if std::env::var_os("OUTBOXD_SOAK_MINUTES").is_some() { "soak" } else { "soak-of-a-dozen" };
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}

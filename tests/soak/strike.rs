@@ -1,0 +1,215 @@
+//! How each fault strikes, how it is lifted, and how long it takes until events flow again.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use crate::deck::Turn;
+use crate::faults::{Fault, Side, Wire};
+use crate::report::Struck;
+use crate::stage::{LIVENESS, PROBE, Stage, keep_log, topics};
+use crate::support::kafka::Node;
+use crate::support::postgres::Stop;
+use crate::support::proxy::{Proxy, Way};
+use crate::support::reader::Reader;
+use crate::support::relay::Relay;
+use crate::support::scene::PARTITIONS;
+use crate::support::{PATIENCE, within};
+
+/// What a process that panicked ends with.
+const PANICKED: Option<i32> = Some(101);
+/// The events that show whether all partitions flow.
+const PROBES: usize = 12;
+
+impl Stage {
+    /// Strikes, waits, lifts, and measures how long an event takes that is committed afterwards.
+    pub fn strike(&mut self, turn: &Turn, rounds: &[&[Reader; 2]]) -> Vec<Struck> {
+        let names: Vec<String> = turn.faults.iter().map(Fault::to_string).collect();
+        rounds.iter().flat_map(|readers| readers.iter()).for_each(|reader| reader.disturbed(&names.join(" + ")));
+        let connections: Vec<usize> = turn.faults.iter().map(|fault| self.connections_made(*fault, turn)).collect();
+        self.watch.begin();
+        let begun = Instant::now();
+        let mut hit: Vec<bool> = turn.faults.iter().map(|fault| self.begin(*fault, turn)).collect();
+        // A server that is told to stop serves until it has: the outage begins when it is gone.
+        let in_force_after = begun.elapsed();
+        let blow = turn.faults.iter().all(|fault| fault.is_a_blow());
+        let at_once = blow.then(|| self.flows_after());
+        within(turn.hold.saturating_sub(begun.elapsed()), || None::<()>);
+        for ((fault, hit), connections) in turn.faults.iter().zip(&mut hit).zip(connections).rev() {
+            if matches!(fault, Fault::Wire(_, Wire::CutAtByte)) {
+                *hit = self.connections_made(*fault, turn) > connections;
+            }
+            self.lift(*fault, turn);
+        }
+        let lasted = begun.elapsed();
+        let recovery = at_once.unwrap_or_else(|| self.flows_after());
+        let ready_again = self.ready_after();
+        if let Some(mut first) = self.leaving.take() {
+            // Of a signal there is no code.
+            assert!(matches!(first.wait_exit(PATIENCE), None | Some(0)), "{}", first.log());
+            keep_log(&first);
+        }
+        let outage = if blow { recovery.unwrap_or(LIVENESS) } else { lasted - in_force_after };
+        let struck = turn.faults.iter().map(|fault| Struck {
+            fault: *fault,
+            together: names.join(" + "),
+            lasted,
+            in_force_after,
+            outage,
+            recovery,
+            ready_again,
+            told: self.watch.seen(),
+        });
+        struck.zip(hit).filter(|(struck, hit)| *hit || struck.is_stuck()).map(|(struck, _)| struck).collect()
+    }
+
+    /// How long events take that are committed now, for all partitions; `None` when that is too long.
+    fn flows_after(&mut self) -> Option<Duration> {
+        let started = Instant::now();
+        let sql = format!(
+            "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload)
+             select '{PROBE}', n, 'probe', '{{}}' from generate_series(1, {PROBES}) n returning id::text"
+        );
+        let rows = self.database.connect().query(&sql, &[]).expect("the server takes events");
+        let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let ids: HashSet<&str> = ids.iter().map(String::as_str).collect();
+        self.probes.wait_all(&ids, LIVENESS).then(|| started.elapsed())
+    }
+
+    /// How long until readiness is back; `None` when that is too long.
+    fn ready_after(&self) -> Option<Duration> {
+        let started = Instant::now();
+        let ready = |relay: &Relay| relay.readiness().is_some_and(|(status, _)| status == 200);
+        within(LIVENESS, || (ready(&self.relay) && ready(&self.survivor)).then(|| started.elapsed()))
+    }
+
+    /// Makes it happen; false when it turns out that it did not.
+    fn begin(&mut self, fault: Fault, turn: &Turn) -> bool {
+        match fault {
+            Fault::RelayKill => {
+                assert!(self.relay.is_running(), "it ended by itself\n{}", self.relay.log());
+                self.relay.sigkill();
+            }
+            Fault::RelayTerm => {
+                self.relay.sigterm();
+                let code = self.relay.wait_exit(PATIENCE);
+                let fine = if turn.faults.len() == 1 { code == Some(0) } else { code != PANICKED };
+                assert!(fine, "SIGTERM ended in {code:?}\n{}", self.relay.log());
+            }
+            Fault::RelayFreeze => self.relay.sigstop(),
+            Fault::HandOver | Fault::TakeOver => self.replace(fault),
+            Fault::PostgresCrash => self.postgres.stop(Stop::Kill),
+            Fault::PostgresImmediate => self.postgres.stop(Stop::Immediate),
+            Fault::PostgresFast => self.postgres.stop(Stop::Fast),
+            Fault::PostgresSmart => {
+                self.postgres.begin_stop(Stop::Smart);
+                within(Duration::from_millis(300 + turn.chance % 700), || None::<()>);
+                self.postgres.stop(Stop::Fast);
+            }
+            Fault::PostgresFreeze => self.postgres.pause(),
+            Fault::WalsenderEnded => return self.database.cut_replication(self.config.slot()),
+            Fault::SlotStolen => return self.steal(turn.hold),
+            Fault::BrokerKill => self.broker(turn).kill(),
+            Fault::BrokerStop => self.broker(turn).stop(),
+            Fault::BrokerPause => self.broker(turn).pause(),
+            Fault::ClusterKill => self.kafka.kill(),
+            Fault::ClusterPause => self.kafka.pause(),
+            Fault::LeaderMove => {
+                let topic = &topics(&self.aggregate_type())[0];
+                self.kafka.move_leader(topic, (turn.chance % PARTITIONS as u64) as i32);
+            }
+            Fault::Wire(side, wire) => {
+                let open = self.proxies(side, turn).iter().map(|proxy| proxy.connections()).sum::<usize>();
+                self.proxies(side, turn).into_iter().for_each(|proxy| disturb(proxy, wire, turn));
+                return open > 0;
+            }
+        }
+        true
+    }
+
+    fn lift(&mut self, fault: Fault, turn: &Turn) {
+        match fault {
+            Fault::RelayKill | Fault::RelayTerm => {
+                keep_log(&self.relay);
+                self.relay = Relay::start(&self.config);
+                self.follow();
+            }
+            Fault::RelayFreeze => self.relay.sigcont(),
+            Fault::PostgresCrash | Fault::PostgresImmediate | Fault::PostgresFast | Fault::PostgresSmart => {
+                self.postgres.start()
+            }
+            Fault::PostgresFreeze => self.postgres.resume(),
+            Fault::BrokerKill | Fault::BrokerStop => self.broker(turn).start(),
+            Fault::BrokerPause => self.broker(turn).resume(),
+            Fault::ClusterKill => self.kafka.start(),
+            Fault::ClusterPause => self.kafka.resume(),
+            Fault::Wire(side, _) => self.proxies(side, turn).into_iter().for_each(Proxy::heal),
+            Fault::HandOver | Fault::TakeOver | Fault::WalsenderEnded | Fault::SlotStolen | Fault::LeaderMove => {}
+        }
+    }
+
+    /// A second relay stands by, and the first one goes.
+    fn replace(&mut self, fault: Fault) {
+        let standby = Relay::start(&self.config);
+        standby.wait_standby();
+        let mut first = std::mem::replace(&mut self.relay, standby);
+        self.follow();
+        match fault {
+            Fault::HandOver => first.sigterm(),
+            _ => first.sigkill(),
+        }
+        self.leaving = Some(first);
+    }
+
+    /// Another session reads the slot again and again (without moving it) from the moment our walsender is ended. True
+    /// when it was first at least once.
+    fn steal(&mut self, hold: Duration) -> bool {
+        let slot = self.config.slot();
+        let peek = format!(
+            "select count(*) from pg_logical_slot_peek_binary_changes('{slot}', null, null, 'proto_version', '1',
+                 'publication_names', '{}')",
+            self.database.name()
+        );
+        let mut thief = self.database.connect();
+        self.database.cut_replication(slot);
+        let mut stolen = false;
+        within(hold, || {
+            stolen |= thief.batch_execute(&peek).is_ok();
+            None::<()>
+        });
+        stolen
+    }
+
+    fn broker(&self, turn: &Turn) -> &Node {
+        self.kafka.node(turn.chance as usize % self.kafka.node_count())
+    }
+
+    fn proxies(&self, side: Side, turn: &Turn) -> Vec<&Proxy> {
+        let brokers = self.kafka.proxies();
+        match side {
+            Side::Postgres => vec![&self.wire],
+            Side::Kafka => brokers,
+            Side::OneBroker => vec![brokers[turn.chance as usize % brokers.len()]],
+            Side::Both => brokers.into_iter().chain([&self.wire]).collect(),
+        }
+    }
+
+    /// Through the proxies that a fault disturbs.
+    fn connections_made(&self, fault: Fault, turn: &Turn) -> usize {
+        let Fault::Wire(side, _) = fault else { return 0 };
+        self.proxies(side, turn).into_iter().map(Proxy::accepted).sum()
+    }
+}
+
+fn disturb(proxy: &Proxy, wire: Wire, turn: &Turn) {
+    match wire {
+        Wire::Cut => proxy.cut(),
+        Wire::Reset => proxy.reset(),
+        Wire::HalfOpen => proxy.abandon(),
+        Wire::LostToServer => proxy.lose(Way::ToServer),
+        Wire::LostToClient => proxy.lose(Way::ToClient),
+        Wire::Stall => proxy.stall(),
+        Wire::Drip => proxy.drip(2000, Duration::from_millis(50)),
+        Wire::Latency => proxy.latency(Duration::from_millis(20 + turn.chance % 200)),
+        Wire::CutAtByte => proxy.cut_after(Way::ToClient, turn.chance % 5_000),
+    }
+}

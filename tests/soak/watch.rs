@@ -1,0 +1,141 @@
+//! What is looked at all along: the memory of both relays, and what the one that suffers says of itself.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use crate::support::process::resident_bytes;
+use crate::support::relay::readiness_at;
+
+/// Asks a relay for its readiness again and again.
+pub struct Watch(Arc<Asked>);
+
+struct Asked {
+    /// The relay's HTTP port.
+    port: AtomicU16,
+    /// When the fault began, and which reasons were seen since.
+    seen: Mutex<(Instant, BTreeMap<String, Duration>)>,
+}
+
+impl Watch {
+    /// Starts to ask, until it is dropped.
+    pub fn start() -> Watch {
+        let watch =
+            Watch(Arc::new(Asked { port: AtomicU16::new(0), seen: Mutex::new((Instant::now(), BTreeMap::new())) }));
+        let asked = Arc::downgrade(&watch.0);
+        std::thread::spawn(move || {
+            while let Some(()) = Weak::upgrade(&asked).map(|asked| asked.ask()) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        watch
+    }
+
+    /// From now on the relay answers at this port.
+    pub fn follow(&self, port: u16) {
+        self.0.port.store(port, Ordering::Relaxed);
+    }
+
+    /// A fault strikes: what was seen before is not its doing.
+    pub fn begin(&self) {
+        *self.0.seen.lock().unwrap() = (Instant::now(), BTreeMap::new());
+    }
+
+    /// The reasons seen since, and how long after the strike.
+    pub fn seen(&self) -> BTreeMap<String, Duration> {
+        self.0.seen.lock().unwrap().1.clone()
+    }
+}
+
+impl Asked {
+    fn ask(&self) {
+        let asked_at = Instant::now();
+        let reasons = match readiness_at(self.port.load(Ordering::Relaxed)) {
+            None => vec!["no answer".to_string()],
+            Some((200, _)) => Vec::new(),
+            Some((_, body)) => {
+                let reasons = body["reasons"].as_array().into_iter().flatten();
+                reasons.map(|reason| reason["code"].as_str().unwrap_or("?").to_string()).collect()
+            }
+        };
+        let mut seen = self.seen.lock().unwrap();
+        let struck = seen.0;
+        // An answer to a question from before the strike says nothing of it.
+        if asked_at >= struck {
+            for reason in reasons {
+                seen.1.entry(reason).or_insert_with(|| struck.elapsed());
+            }
+        }
+    }
+}
+
+/// Looks at the memory of both relays once a second.
+#[derive(Clone)]
+pub struct Memory(Arc<Watched>);
+
+struct Watched {
+    /// The one that is replaced by others.
+    relay: AtomicU32,
+    seen: Mutex<Resident>,
+}
+
+#[derive(Default)]
+struct Resident {
+    relay_highest: u64,
+    survivor_highest: u64,
+    survivor_last: u64,
+    /// The survivor's lowest of each minute: what it does not give back.
+    lowest: Vec<u64>,
+}
+
+impl Memory {
+    /// Starts to look, for as long as the survivor lives.
+    pub fn watch(survivor: u32) -> Memory {
+        let memory = Memory(Arc::new(Watched { relay: AtomicU32::new(0), seen: Mutex::default() }));
+        let (watched, started) = (memory.0.clone(), Instant::now());
+        std::thread::spawn(move || {
+            while let Some(now) = resident_bytes(survivor) {
+                let relay = resident_bytes(watched.relay.load(Ordering::Relaxed)).unwrap_or(0);
+                let minute = started.elapsed().as_secs() as usize / 60;
+                let mut seen = watched.seen.lock().unwrap();
+                seen.relay_highest = seen.relay_highest.max(relay);
+                seen.survivor_highest = seen.survivor_highest.max(now);
+                seen.survivor_last = now;
+                seen.lowest.resize(minute + 1, u64::MAX);
+                seen.lowest[minute] = seen.lowest[minute].min(now);
+                drop(seen);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        memory
+    }
+
+    /// From now on the relay is this process.
+    pub fn follow(&self, relay: u32) {
+        self.0.relay.store(relay, Ordering::Relaxed);
+    }
+
+    /// The highest of the relay and of the survivor.
+    pub fn highest(&self) -> (u64, u64) {
+        let seen = self.0.seen.lock().unwrap();
+        (seen.relay_highest, seen.survivor_highest)
+    }
+
+    /// The survivor's last.
+    pub fn last(&self) -> u64 {
+        self.0.seen.lock().unwrap().survivor_last
+    }
+
+    /// The median of the survivor's lowest in the five minutes from the tenth on, and in the last five; both of them from
+    /// what there is in a shorter run.
+    pub fn early_and_late(&self) -> [u64; 2] {
+        let lowest = self.0.seen.lock().unwrap().lowest.clone();
+        let early = lowest.iter().skip(10.min(lowest.len().saturating_sub(5))).take(5).copied().collect();
+        let late = lowest.iter().rev().take(5).copied().collect();
+        [early, late].map(|mut minutes: Vec<u64>| {
+            minutes.sort_unstable();
+            minutes.get(minutes.len() / 2).copied().unwrap_or(0)
+        })
+    }
+}

@@ -52,6 +52,7 @@ fn one_freezes(scene: &Scene, relay: &mut Relay) {
     let struck = Instant::now();
     frozen.pause();
     relay.wait_noticed(struck, "kafka_silent");
+    relay.wait_lag_grows();
     eventually("events flow around it", Duration::from_secs(30), || relay.lag() < 1.0);
     relay.wait_ready();
     frozen.resume();

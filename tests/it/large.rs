@@ -7,12 +7,13 @@ use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
 use uuid::Uuid;
 
+use crate::bulk;
 use crate::support::kafka::Kafka;
 use crate::support::postgres::Postgres;
 use crate::support::reader::Seen;
 use crate::support::relay::Relay;
 use crate::support::scene::{PARTITIONS, Scene};
-use crate::support::{PATIENCE, within};
+use crate::support::{PATIENCE, eventually, within};
 
 const MIB: u64 = 1024 * 1024;
 /// Of the one large transaction.
@@ -50,6 +51,27 @@ fn a_transaction_of_a_million_rows_runs_in_flat_memory() {
     assert!(late < 96 * MIB, "the relay took {} MiB", late / MIB);
     assert!(late < early + 16 * MIB, "memory grew with the transaction: {} to {} MiB", early / MIB, late / MIB);
     assert_each_row_once_in_order(&scene, &topic);
+}
+
+#[test]
+fn a_relay_killed_inside_a_copy_of_ten_thousand_rows_tears_no_hole_into_it() {
+    let kafka = Kafka::private();
+    let mut scene = Scene::on(&Postgres::shared(), &kafka);
+    scene.config = scene.config.set("limits.window", 1000);
+    let mut truth = None;
+    for published in [1500.0, 5000.0, 8500.0] {
+        let mut relay = scene.relay();
+        truth.get_or_insert_with(|| bulk::write(&scene, 10_000, 100));
+        eventually("a part is published", PATIENCE, || relay.published() >= published);
+        // So that it dies with a part of it on the way.
+        kafka.pause();
+        scene.reader.disturbed("killed inside a transaction");
+        relay.sigkill();
+        kafka.resume();
+        assert!(scene.held_by_slot() >= 10_000, "the slot stands before a transaction until all of it is settled");
+    }
+    let _relay = scene.relay();
+    scene.judge(&truth.expect("it was written")).assert_order_was_tried();
 }
 
 #[test]

@@ -75,13 +75,16 @@ fn a_login_cut_at_any_byte_is_tried_again() {
     for way in [Way::ToClient, Way::ToServer] {
         // Logins, questions and their answers take some thousand bytes: the last ones are cut in the stream.
         for bytes in (0..20).map(|step| step * step * 15) {
-            let before = proxy.accepted();
+            let before = proxy.cut_at_bytes();
             proxy.cut_after(way, bytes);
             proxy.cut();
-            eventually("the relay tries again, twice", PATIENCE, || proxy.accepted() >= before + 2);
+            eventually("a try is cut", PATIENCE, || proxy.cut_at_bytes() > before);
         }
     }
-    relay.wait_noticed(Instant::now(), "postgres_unreachable");
+    let struck = Instant::now();
+    proxy.cut_after(Way::Both, 0);
+    proxy.cut();
+    relay.wait_noticed(struck, "postgres_unreachable");
     proxy.heal();
     relay.wait_ready();
     judge(&scene, load).assert_exactly_once();
@@ -281,6 +284,10 @@ fn both_networks_disturbed_at_once_within_the_lease_repeat_nothing() {
         let struck = Instant::now();
         both.into_iter().for_each(|proxy| proxy.lose(way));
         relay.wait_noticed(struck, reason);
+        match way {
+            Way::ToClient => assert!(relay.last_frame_age() >= 3.5, "{}", relay.metrics()),
+            Way::ToServer | Way::Both => relay.wait_lag_grows(),
+        }
         heal();
         relay.wait_ready();
     }

@@ -35,8 +35,11 @@ fn a_primary_that_shuts_down_waits_for_kafka_no_longer_than_the_grace() {
         kafka.pause();
         written.extend(write(&scene, 20));
         in_flight(&relay, 20);
+        let before = relay.sessions_lost();
         let took = stop(&postgres, how);
         assert!(took < GRACE + MARGIN, "a stop ({how:?}) took {took:?}\n{}", relay.log());
+        relay.wait_noticed(Instant::now(), "postgres_unreachable");
+        assert!(relay.sessions_lost() > before, "{}", relay.metrics());
         kafka.resume();
         postgres.start();
         relay.wait_ready();

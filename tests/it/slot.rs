@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::kafka::Kafka;
 use crate::support::postgres::Postgres;
 use crate::support::process::{Farewell, Process, Scratch};
-use crate::support::relay::Relay;
+use crate::support::relay::{NOTICED, Relay};
 use crate::support::scene::{PARTITIONS, Scene};
 use crate::support::{PATIENCE, eventually};
 
@@ -23,7 +23,7 @@ fn a_thief_of_the_slot_is_named_and_what_it_read_is_said_to_be_missing() {
 
     let (thief, loot) = steal(&scene);
     let pid = holder(&scene).expect("the thief holds the slot").0;
-    relay.wait_log(&format!("held by pid {pid}, application \\\"pg_recvlogical\\\""), PATIENCE);
+    relay.wait_log(&format!("held by pid {pid}, application \\\"pg_recvlogical\\\""), NOTICED);
     let (code, body) = relay.readiness().unwrap();
     assert_eq!((code, &body["role"], &body["reasons"][0]["code"]), (200, &"standby".into(), &"slot_held".into()));
     assert_eq!(relay.metric("outboxd_leader"), Some(0.0));

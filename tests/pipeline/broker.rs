@@ -53,8 +53,7 @@ pub struct Cluster {
     pub felt: BTreeSet<&'static str>,
     /// Purged on the wire: may still be appended, out of turn.
     late: Vec<Purged>,
-    /// On the wire when their process ended: may be appended in their turn, until then.
-    orphans: Vec<(Instant, VecDeque<Batch>)>,
+    orphans: Vec<Orphans>,
 }
 
 /// The producer of one process.
@@ -92,6 +91,14 @@ struct Pending {
     event: u64,
     ticket: (u64, u32),
     record: oracle::Record,
+}
+
+/// What a process had on the wire to one partition when it died. It may be appended in its turn while nobody else can be
+/// publishing, and out of turn like anything that was purged afterwards.
+struct Orphans {
+    process: u64,
+    until: Instant,
+    batches: VecDeque<Batch>,
 }
 
 /// A record that its producer has given up.
@@ -169,13 +176,17 @@ impl Cluster {
             self.judge.observe(&Fact::Late(purged.record));
             self.felt("purged record landed");
         }
-        self.orphans.retain(|(until, batches)| now < *until && !batches.is_empty());
+        for Orphans { process, until: at, batches } in self.orphans.extract_if(.., |orphans| now >= orphans.until) {
+            let records = batches.into_iter().flatten().map(|pending| pending.record);
+            self.late.extend(records.map(|record| Purged { process, at, record }));
+        }
+        self.orphans.retain(|orphans| !orphans.batches.is_empty());
         if !self.orphans.is_empty() {
             let at = dice.index(self.orphans.len());
-            let batch = self.orphans[at].1.pop_front().expect("none is empty");
+            let batch = self.orphans[at].batches.pop_front().expect("none is empty");
             if self.is_poisoned(&batch) || dice.once_in(4) {
                 // Nothing behind a failure is appended.
-                self.orphans[at].1.clear();
+                self.orphans[at].batches.clear();
             } else {
                 self.append(batch);
                 self.felt("orphan landed");
@@ -323,12 +334,10 @@ impl Producer {
         self.open.clear();
     }
 
-    /// The process is gone, with all that it knew; what it had sent may still be appended, in order, for so long.
-    pub fn orphan(self, cluster: &mut Cluster, until: Instant) {
-        for lane in self.lanes {
-            if !lane.severed && !lane.wire.is_empty() {
-                cluster.orphans.push((until, lane.wire));
-            }
+    /// The process is gone, with all that it knew; what it had sent may still be appended, in order until then.
+    pub fn orphan(self, process: u64, cluster: &mut Cluster, until: Instant) {
+        for lane in self.lanes.into_iter().filter(|lane| !lane.severed) {
+            cluster.orphans.push(Orphans { process, until, batches: lane.wire });
         }
     }
 
@@ -382,6 +391,7 @@ impl Sink for Door<'_> {
             return Err(Refused::Event(ticket, problem));
         }
         if cluster.full || producer.open.len() >= QUEUE {
+            cluster.felt("queue full");
             return Err(Refused::Full(ticket));
         }
         if producer.rolls.hits(cluster.faults.fatal) {

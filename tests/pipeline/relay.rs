@@ -91,6 +91,11 @@ impl Relay {
         }
     }
 
+    /// As the position table has it.
+    pub fn name(&self) -> u64 {
+        self.name
+    }
+
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -300,9 +305,15 @@ impl Relay {
                 self.pipeline.claimed();
                 outside.now
             }
-            Some(_) => {
+            Some(holder) if !outside.gone.contains(&holder) => {
+                outside.cluster.felt("predecessor waited for");
                 self.pipeline.fenced(SENDER_TIMEOUT, outside.now);
                 outside.now + SENDER_TIMEOUT
+            }
+            Some(_) => {
+                outside.cluster.felt("predecessor seen dead");
+                self.pipeline.unfenced(outside.now);
+                outside.now
             }
             None => {
                 self.pipeline.unfenced(outside.now);
@@ -323,8 +334,10 @@ impl Relay {
             }
             Action::Reconnect(why) => {
                 // Whoever takes the slot meanwhile repeats what was not confirmed yet.
-                if let Why::Text(_) = why {
-                    outside.disturb("change to text");
+                match why {
+                    Why::Text(_) => outside.disturb("change to text"),
+                    Why::LeaseLost => outside.cluster.felt("lease lost"),
+                    Why::Replay | Why::Release | Why::Overtaken => {}
                 }
                 self.leave(outside);
                 self.pipeline.session_lost();
@@ -390,6 +403,9 @@ impl Relay {
     }
 
     fn stopped(&mut self, repeats: u64, outside: &mut Outside) {
+        if self.pipeline.ledger().inflight() > 0 {
+            self.producer.purge(Purge::Everything, self.name, outside.now, &mut outside.cluster);
+        }
         self.leave(outside);
         outside.stops.push(repeats);
         if self.sql_works(outside.now) && self.pipeline.may_hand_over(outside.now) && outside.holder == Some(self.name)
@@ -411,7 +427,11 @@ impl Relay {
         if let Some(link) = self.link.take().filter(|link| outside.now >= self.deaf_until && !link.abandoned) {
             outside.server.let_go(link.serial);
         }
-        self.producer.orphan(&mut outside.cluster, outside.now + LAND_WITHIN);
+        // A living one would have given up by the end of its lease what no broker had answered for. And where everybody
+        // can see that it is gone, nobody waits for that: it lands before the next one publishes, or out of turn.
+        let landed = if outside.gone.contains(&self.name) { outside.now } else { outside.now + LAND_WITHIN };
+        let until = self.lease.map_or(landed, |proof| landed.min(proof + SENDER_TIMEOUT));
+        self.producer.orphan(self.name, &mut outside.cluster, until);
     }
 
     /// What must hold after every step, beside what the oracle knows.

@@ -4,6 +4,7 @@
 //! the slot's position are skipped, tables are described before their first row in a session and after each change,
 //! keepalives come between and inside transactions, answered questions and unasked ones look alike.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use outboxd::lsn::{Lsn, Position};
@@ -130,6 +131,8 @@ pub struct Server {
     pub session: Option<Walsender>,
     /// Its shutdown waits for the walsender.
     pub stopping: bool,
+    /// What a relay was shown that it could misunderstand.
+    pub shown: BTreeSet<&'static str>,
 }
 
 /// One streaming session.
@@ -181,6 +184,7 @@ impl Server {
             sessions: 0,
             session: None,
             stopping: false,
+            shown: BTreeSet::new(),
         }
     }
 
@@ -325,7 +329,9 @@ impl Server {
             let limit = if inside { self.wal_end } else { next.map_or(self.wal_end, |next| next.commit) };
             let limit = limit.max(session.sent);
             let wal_end = if dice.hits(50) { limit } else { Lsn(dice.between(session.sent.0, limit.0)) };
-            if !inside {
+            if inside {
+                self.shown.insert("keepalive inside a transaction");
+            } else {
                 session.sent = wal_end;
             }
             return Some(OwnedFrame::Keepalive { wal_end, sent: now, sent_at, reply_requested: false });
@@ -348,7 +354,11 @@ impl Server {
                 let item = &transaction.items[at];
                 match table_of(item) {
                     Some(table) if !session.described.contains(&table) => {
+                        let known = session.described.len();
                         session.described.retain(|known| known.oid != table.oid);
+                        if session.described.len() < known {
+                            self.shown.insert("table described anew");
+                        }
                         session.described.push(table);
                         relation(table)
                     }

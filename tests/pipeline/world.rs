@@ -1,6 +1,7 @@
 //! The world around the relays: clock, network, server, broker. Every step is one roll of the dice, and after every step
 //! the oracle looks at what was promised.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use outboxd::config;
@@ -23,6 +24,8 @@ pub struct Plan {
     pub rounds: u64,
     /// Processes that want the slot.
     pub relays: usize,
+    /// They run on one machine: that a process is gone can be seen there, and is not waited for.
+    pub one_machine: bool,
     pub cuts: u64,
     pub half_opens: u64,
     pub deafness: u64,
@@ -67,6 +70,7 @@ impl Plan {
             often: 1000 * dice.between(1, 6),
             rounds: dice.between(20, 80),
             relays: dice.between(1, 2) as usize,
+            one_machine: dice.hits(30),
         }
     }
 }
@@ -88,6 +92,8 @@ pub struct Outside {
     pub cluster: Cluster,
     /// Who the position table says may still be publishing; `None` after a clean leave.
     pub holder: Option<u64>,
+    /// Processes that ended where the others can see it.
+    pub gone: HashSet<u64>,
     /// How often a question over SQL gets no answer, in percent.
     pub sql_silent: u64,
     /// What each stop said that the next start repeats.
@@ -183,6 +189,7 @@ impl World {
             server: Server::new(now),
             cluster: Cluster::new(plan.faults, now),
             holder: None,
+            gone: HashSet::new(),
             sql_silent: plan.sql_silent,
             stops: Vec::new(),
             rejected: 0,
@@ -226,7 +233,7 @@ impl World {
 
     fn make_peace(&mut self) {
         self.outside.note(|| "peace".into());
-        self.plan = Plan { relays: self.plan.relays, ..Plan::default() };
+        self.plan = Plan { relays: self.plan.relays, one_machine: self.plan.one_machine, ..Plan::default() };
         let Outside { cluster, server, now, sql_silent, .. } = &mut self.outside;
         *sql_silent = 0;
         cluster.faults = Faults::default();
@@ -297,7 +304,7 @@ impl World {
         let at = self.outside.dice.index(self.posts.len());
         if relay_crash && let Some(relay) = self.posts[at].relay.take() {
             self.outside.disturb("relay crash");
-            relay.end(&mut self.outside);
+            self.end(relay);
             self.posts[at].restart_at = self.outside.later(2000);
         }
         if let Some(relay) = &mut self.posts[at].relay {
@@ -415,9 +422,16 @@ impl World {
             running.shell(&mut self.outside);
         }
         if let Some(ended) = relay.take_if(|relay| relay.has_ended()) {
-            ended.end(&mut self.outside);
             *restart_at = self.outside.later(2000);
+            self.end(ended);
         }
+    }
+
+    fn end(&mut self, relay: Relay) {
+        if self.plan.one_machine {
+            self.outside.gone.insert(relay.name());
+        }
+        relay.end(&mut self.outside);
     }
 
     fn server_crash(&mut self) {

@@ -27,6 +27,12 @@ pub enum Fault {
     ClusterKill,
     ClusterPause,
     LeaderMove,
+    /// Deleted, and made again while an event waits for it.
+    TopicRemade,
+    /// A topic takes less than an event needs, until somebody raises its limit and starts the relay again.
+    LimitLowered,
+    /// A transaction with an event in it stays open.
+    TransactionHeld,
     Wire(Side, Wire),
 }
 
@@ -81,6 +87,9 @@ impl Fault {
             Fault::ClusterKill,
             Fault::ClusterPause,
             Fault::LeaderMove,
+            Fault::TopicRemade,
+            Fault::LimitLowered,
+            Fault::TransactionHeld,
         ];
         for side in [Side::Postgres, Side::Kafka] {
             let wires = [Cut, Reset, HalfOpen, LostToServer, LostToClient, Stall, Drip, Latency, CutAtByte];
@@ -122,9 +131,13 @@ impl Fault {
             | Fault::Wire(Side::Kafka | Side::OneBroker, _) => &[Part::Kafka],
             Fault::Wire(Side::Both, _) => &[Part::Postgres, Part::Kafka],
             // These need a healthy world around them to happen at all.
-            Fault::HandOver | Fault::TakeOver | Fault::SlotStolen | Fault::LeaderMove => {
-                &[Part::Relay, Part::Postgres, Part::Kafka]
-            }
+            Fault::HandOver
+            | Fault::TakeOver
+            | Fault::SlotStolen
+            | Fault::LeaderMove
+            | Fault::TopicRemade
+            | Fault::LimitLowered => &[Part::Relay, Part::Postgres, Part::Kafka],
+            Fault::TransactionHeld => &[Part::Postgres],
         }
     }
 
@@ -134,6 +147,7 @@ impl Fault {
             Fault::RelayFreeze => (200, 7000),
             Fault::PostgresFreeze | Fault::ClusterPause => (300, 6500),
             Fault::BrokerPause => (500, 6000),
+            Fault::TopicRemade | Fault::TransactionHeld => (500, 7000),
             Fault::SlotStolen | Fault::BrokerKill | Fault::BrokerStop => (500, 2000),
             Fault::RelayKill | Fault::RelayTerm | Fault::PostgresCrash | Fault::PostgresFast => (0, 1500),
             Fault::Wire(_, Wire::LostToServer | Wire::LostToClient | Wire::Stall | Wire::Drip) => (500, 7000),
@@ -155,6 +169,7 @@ impl Fault {
             Fault::ClusterKill | Fault::ClusterPause => KAFKA,
             // Some events flow; if others do not for long, an operator must know all the same.
             Fault::BrokerKill | Fault::BrokerStop | Fault::BrokerPause => KAFKA,
+            Fault::TopicRemade => &["topic_missing"],
             // What the server sends still comes, until it hears nothing for too long.
             Fault::Wire(Side::Postgres, Wire::LostToServer) => &[],
             Fault::Wire(side, Wire::HalfOpen | Wire::LostToServer | Wire::LostToClient | Wire::Stall) => match side {
@@ -213,6 +228,9 @@ impl fmt::Display for Fault {
             Fault::ClusterKill => "all brokers killed",
             Fault::ClusterPause => "all brokers paused",
             Fault::LeaderMove => "leader moved",
+            Fault::TopicRemade => "topic deleted, made again",
+            Fault::LimitLowered => "limit lowered below an event",
+            Fault::TransactionHeld => "transaction held open",
             Fault::Wire(side, wire) => return write!(f, "{side}: {wire}"),
         };
         f.write_str(name)

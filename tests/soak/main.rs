@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod aside;
 mod deck;
 mod faults;
 mod report;

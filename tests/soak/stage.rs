@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::aside::{ASIDE, Stranded};
 use crate::report::Judged;
 use crate::support::kafka::Kafka;
 use crate::support::oracle::{self, Truth};
@@ -23,6 +24,8 @@ use crate::watch::{Memory, Watch};
 pub const LIVENESS: Duration = Duration::from_secs(60);
 /// So many judged rounds keep their topics.
 const KEPT: usize = 2;
+/// One transaction in so many is a large one.
+const LARGE_ONES: usize = 5_000;
 /// The aggregate type of the events that measure recovery.
 pub const PROBE: &str = "probe";
 
@@ -32,6 +35,8 @@ pub struct Stage {
     /// It was told to go, or killed, while its successor stood by.
     pub leaving: Option<Relay>,
     pub survivor: Relay,
+    /// The event that a fault of its own holds back.
+    pub stranded: Option<Stranded>,
     pub probes: Reader,
     pub config: Config,
     pub watch: Watch,
@@ -91,7 +96,7 @@ impl Stage {
         let [config, survivor] = [config, survivor].map(|config| {
             config.set("postgres.url", database.url_through(&wire)).set("kafka.brokers", kafka.proxied_brokers())
         });
-        topics(PROBE).iter().for_each(|topic| kafka.create_topic(topic, PARTITIONS));
+        [PROBE, ASIDE].iter().flat_map(|kind| topics(kind)).for_each(|topic| kafka.create_topic(&topic, PARTITIONS));
         let probes = Reader::start(&kafka, &[&topics(PROBE)[0]]);
         let (mut relay, mut survivor) = (Relay::start(&config), Relay::start(&survivor));
         relay.wait_ready();
@@ -100,6 +105,7 @@ impl Stage {
         let stage = Stage {
             relay,
             leaving: None,
+            stranded: None,
             survivor,
             probes,
             config,
@@ -131,6 +137,7 @@ impl Stage {
             reader
         });
         let load = Workload::new(&aggregate_type).events_per_key(usize::MAX).events_per_second(self.rate);
+        let load = load.one_large_in(LARGE_ONES);
         let load = load.start(&self.database);
         Round { aggregate_type, load, readers, started: Instant::now() }
     }

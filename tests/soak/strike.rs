@@ -43,6 +43,7 @@ impl Stage {
         let lasted = begun.elapsed();
         let recovery = at_once.unwrap_or_else(|| self.flows_after());
         let ready_again = self.ready_after();
+        self.assert_nobody_is_stranded();
         if let Some(mut first) = self.leaving.take() {
             // Of a signal there is no code.
             assert!(matches!(first.wait_exit(PATIENCE), None | Some(0)), "{}", first.log());
@@ -117,6 +118,9 @@ impl Stage {
                 let topic = &topics(&self.aggregate_type())[0];
                 self.kafka.move_leader(topic, (turn.chance % PARTITIONS as u64) as i32);
             }
+            Fault::TopicRemade => self.delete_topic(),
+            Fault::LimitLowered => self.lower_limit(),
+            Fault::TransactionHeld => self.hold_transaction(),
             Fault::Wire(side, wire) => {
                 let open = self.proxies(side, turn).iter().map(|proxy| proxy.connections()).sum::<usize>();
                 self.proxies(side, turn).into_iter().for_each(|proxy| disturb(proxy, wire, turn));
@@ -142,6 +146,7 @@ impl Stage {
             Fault::BrokerPause => self.broker(turn).resume(),
             Fault::ClusterKill => self.kafka.start(),
             Fault::ClusterPause => self.kafka.resume(),
+            Fault::TopicRemade | Fault::LimitLowered | Fault::TransactionHeld => self.free(fault),
             Fault::Wire(side, _) => self.proxies(side, turn).into_iter().for_each(Proxy::heal),
             Fault::HandOver | Fault::TakeOver | Fault::WalsenderEnded | Fault::SlotStolen | Fault::LeaderMove => {}
         }

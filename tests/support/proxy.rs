@@ -57,6 +57,7 @@ impl Proxy {
             endings: broadcast::Sender::new(1024),
             open: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
+            cut_at_bytes: AtomicUsize::new(0),
             to_server: AtomicU64::new(0),
             to_client: AtomicU64::new(0),
         });
@@ -155,6 +156,11 @@ impl Proxy {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
+    /// How many connections `cut_after` has cut since the start.
+    pub fn cut_at_bytes(&self) -> usize {
+        self.shared.cut_at_bytes.load(Ordering::Relaxed)
+    }
+
     /// How many bytes were passed on this way since the start.
     pub fn passed(&self, way: Way) -> u64 {
         let passed = |one: Way| if way.covers(one) { self.shared.passed(one).load(Ordering::Relaxed) } else { 0 };
@@ -185,6 +191,7 @@ struct Shared {
     endings: broadcast::Sender<Ending>,
     open: AtomicUsize,
     accepted: AtomicUsize,
+    cut_at_bytes: AtomicUsize,
     to_server: AtomicU64,
     to_client: AtomicU64,
 }
@@ -386,7 +393,7 @@ impl Road<'_> {
             self.travel(self.way, taken).await;
             let allowed = self.allowed();
             if allowed == 0 {
-                return Err(Ending::Cut);
+                return Err(self.at_its_limit());
             }
             let drip = self.rules.borrow().drip;
             let piece = left.len().min(usize::try_from(allowed).unwrap_or(usize::MAX));
@@ -406,7 +413,7 @@ impl Road<'_> {
             self.passed += written as u64;
             self.shared.passed(self.way).fetch_add(written as u64, Ordering::Relaxed);
             if allowed == written as u64 {
-                return Err(Ending::Cut);
+                return Err(self.at_its_limit());
             }
             if let Some((_, every)) = drip {
                 self.pause_until(Instant::now() + every).await;
@@ -436,6 +443,11 @@ impl Road<'_> {
             () = sleep_until(then) => {}
             changed = self.rules.changed() => changed.expect("the proxy outlives its connections"),
         }
+    }
+
+    fn at_its_limit(&self) -> Ending {
+        self.shared.cut_at_bytes.fetch_add(1, Ordering::Relaxed);
+        Ending::Cut
     }
 
     /// How many bytes may pass until this connection is cut.

@@ -1,14 +1,16 @@
 //! A consumer that reads topics from their beginning all along, so that nothing which was ever published is missed.
 //!
 //! It belongs to no group and takes every partition of every topic it was told of, as they come to exist. Beside the
-//! records it keeps the confirmed positions that were sampled on the server, each behind the records which were in the
-//! topic by then: the history that the oracle judges.
+//! records it keeps the confirmed positions that were sampled on the server, and the faults that struck, each with what
+//! every partition held by then: in the history that the oracle judges they stand behind exactly these records, whenever
+//! those were read.
 //!
 //! A sample keeps its place however long Kafka is away: it stands behind what each partition held at its first answer
 //! after the sample. So whatever reached a partition between the sample and that answer is forgiven: the few milliseconds
 //! of a question while Kafka is well, and after an outage, in which nothing arrives, the moment until we were answered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::iter::{Peekable, from_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -78,14 +80,16 @@ type Ends = HashMap<(String, i32), i64>;
 #[derive(Default)]
 struct Shelf {
     seen: Vec<Seen>,
-    /// How many records had been read when a sampled position found its place in the history.
-    confirmed: Vec<(usize, Lsn)>,
-    /// Sampled positions whose place is behind records that are still to be read.
-    pending: Vec<(Lsn, Ends)>,
-    /// How many records had been read when a fault struck.
-    disturbed: Vec<(usize, String)>,
+    /// What else happened, in order.
+    cuts: Vec<Cut>,
     /// The next offset to be read.
     reached: Ends,
+}
+
+/// A sampled position or a fault, and where each partition ended by then.
+struct Cut {
+    fact: Fact,
+    ends: Ends,
 }
 
 #[derive(Default)]
@@ -100,6 +104,10 @@ pub struct Reader {
     shared: Arc<Shared>,
     topics: Vec<String>,
     client: ClientConfig,
+    /// For questions, which must not wait until records are read.
+    asker: BaseConsumer,
+    /// The slot's confirmed position is sampled.
+    watches: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -117,7 +125,8 @@ impl Reader {
             let (shared, topics) = (shared.clone(), topics.clone());
             std::thread::spawn(move || read(&consumer, &topics, &shared))
         };
-        Reader { shared, topics, client, threads: vec![thread] }
+        let asker = client.create().expect("a consumer starts");
+        Reader { shared, topics, client, asker, watches: false, threads: vec![thread] }
     }
 
     /// Samples the slot's confirmed position from now on, whenever it has moved.
@@ -125,6 +134,7 @@ impl Reader {
         let (server, name, slot) = (database.server().clone(), database.name().to_string(), slot.to_string());
         let (shared, topics) = (self.shared.clone(), self.topics.clone());
         let consumer: BaseConsumer = self.client.create().expect("a consumer starts");
+        self.watches = true;
         self.threads.push(std::thread::spawn(move || {
             let mut session = None;
             let mut last = None;
@@ -137,20 +147,24 @@ impl Reader {
                 }
                 // The ends are read after the position: whatever it rests on is below them.
                 let placed = read_ends(&consumer, &topics, &mut unplaced);
-                let mut shelf = shared.shelf.lock().unwrap();
-                shelf.pending.extend(placed);
-                shelf.place_samples();
-                drop(shelf);
+                let cuts = placed.into_iter().map(|(lsn, ends)| Cut { fact: Fact::Confirmed(lsn), ends });
+                shared.shelf.lock().unwrap().cuts.extend(cuts);
                 std::thread::sleep(Duration::from_millis(20));
             }
         }));
     }
 
-    /// From here on, repeats are this fault's.
+    /// True when the slot's confirmed position is sampled.
+    pub fn watches(&self) -> bool {
+        self.watches
+    }
+
+    /// Whatever is repeated from here on is this fault's, which strikes now: what Kafka has by now is not, read or not.
     pub fn disturbed(&self, fault: &str) {
+        let ends = ends_of(&self.asker, &self.topics);
         let mut shelf = self.shared.shelf.lock().unwrap();
-        let place = shelf.seen.len();
-        shelf.disturbed.push((place, fault.to_string()));
+        let ends = ends.unwrap_or_else(|| shelf.reached.clone());
+        shelf.cuts.push(Cut { fact: Fact::Disturbed(fault.to_string()), ends });
     }
 
     /// How many records were read so far.
@@ -199,33 +213,41 @@ impl Reader {
     /// Waits until the reader has caught up with the topics as they are now.
     #[track_caller]
     pub fn catch_up(&self, timeout: Duration) {
-        let consumer: BaseConsumer = self.client.create().expect("a consumer starts");
-        let ends = super::within(timeout, || ends_of(&consumer, &self.topics)).expect("the broker answers");
+        let ends = super::within(timeout, || ends_of(&self.asker, &self.topics)).expect("the broker answers");
         super::eventually("reading to the end", timeout, || self.shared.shelf.lock().unwrap().has_reached(&ends));
     }
 
     /// Waits until a sampled confirmed position of at least `lsn` has its place in the history.
     #[track_caller]
     pub fn wait_confirmed(&self, lsn: Lsn, timeout: Duration) {
-        let reached = || self.shared.shelf.lock().unwrap().confirmed.iter().any(|(_, confirmed)| *confirmed >= lsn);
-        super::eventually(&format!("{lsn} is confirmed"), timeout, reached);
+        let confirms = |cut: &Cut| matches!(cut.fact, Fact::Confirmed(confirmed) if confirmed >= lsn);
+        super::eventually(&format!("{lsn} is confirmed"), timeout, || {
+            let shelf = self.shared.shelf.lock().unwrap();
+            shelf.cuts.iter().any(|cut| confirms(cut) && shelf.has_reached(&cut.ends))
+        });
     }
 
-    /// What the oracle judges: records, faults, and sampled positions, each sample behind all that was published before.
+    /// What the oracle judges: records, each partition's in their order, and between them faults and sampled positions,
+    /// each behind all that was published by then.
     pub fn history(&self) -> Vec<Fact> {
         let shelf = self.shared.shelf.lock().unwrap();
-        let mut samples = shelf.confirmed.iter().peekable();
-        let mut faults = shelf.disturbed.iter().peekable();
-        let mut history = Vec::with_capacity(shelf.seen.len() + shelf.confirmed.len() + shelf.disturbed.len());
-        for index in 0..=shelf.seen.len() {
-            while let Some((_, lsn)) = samples.next_if(|(place, _)| *place <= index) {
-                history.push(Fact::Confirmed(*lsn));
-            }
-            while let Some((_, fault)) = faults.next_if(|(place, _)| *place <= index) {
-                history.push(Fact::Disturbed(fault.clone()));
-            }
-            history.extend(shelf.seen.get(index).map(Seen::fact));
+        let mut partitions = BTreeMap::<(&str, i32), Peekable<_>>::new();
+        for (index, seen) in shelf.seen.iter().enumerate() {
+            partitions.entry((&seen.topic, seen.partition)).or_insert_with(|| {
+                let of = move |other: &&Seen| other.partition == seen.partition && other.topic == seen.topic;
+                shelf.seen[index..].iter().filter(of).peekable()
+            });
         }
+        let mut history = Vec::with_capacity(shelf.seen.len() + shelf.cuts.len());
+        // A sample whose records are still to be read comes too late to be judged.
+        for Cut { fact, ends } in shelf.cuts.iter().filter(|cut| shelf.has_reached(&cut.ends)) {
+            for ((topic, partition), end) in ends {
+                let Some(records) = partitions.get_mut(&(topic.as_str(), *partition)) else { continue };
+                history.extend(from_fn(|| records.next_if(|seen| seen.offset < *end)).map(Seen::fact));
+            }
+            history.push(fact.clone());
+        }
+        history.extend(partitions.into_values().flatten().map(Seen::fact));
         history
     }
 }
@@ -242,16 +264,6 @@ impl Drop for Reader {
 }
 
 impl Shelf {
-    fn place_samples(&mut self) {
-        let pending = std::mem::take(&mut self.pending);
-        for (lsn, ends) in pending {
-            match self.has_reached(&ends) {
-                true => self.confirmed.push((self.seen.len(), lsn)),
-                false => self.pending.push((lsn, ends)),
-            }
-        }
-    }
-
     fn has_reached(&self, ends: &Ends) -> bool {
         ends.iter().all(|(place, end)| *end == 0 || self.reached.get(place).is_some_and(|reached| reached >= end))
     }
@@ -283,7 +295,6 @@ fn read(consumer: &BaseConsumer, topics: &[String], shared: &Shared) {
             let mut shelf = shared.shelf.lock().unwrap();
             shelf.reached.insert((seen.topic.clone(), seen.partition), seen.offset + 1);
             shelf.seen.push(seen);
-            shelf.place_samples();
             shared.grown.notify_all();
         }
     }

@@ -121,15 +121,16 @@ impl Scene {
     #[track_caller]
     pub fn verdict(&self, truth: &Truth) -> Verdict {
         let expected: HashSet<&str> = truth.committed.values().flatten().map(|event| event.id.as_str()).collect();
-        self.reader.wait_all(&expected, PATIENCE);
+        assert!(self.reader.wait_all(&expected, PATIENCE), "not everything has arrived within {PATIENCE:?}");
         if self.walsender().is_some() {
             // A relay that repeats is judged when it has come to the end of it.
             let end = self.written();
-            super::within(PATIENCE, || (self.database.confirmed(self.config.slot())? >= end).then_some(()));
+            super::eventually("all of it is confirmed", PATIENCE, || self.confirmed() >= end);
         }
         self.reader.catch_up(PATIENCE);
         let verdict = oracle::judge(truth, &self.reader.history());
         eprintln!("{verdict}");
+        assert!(verdict.samples > 0 || !self.reader.watches(), "no confirmed position was held against the events");
         verdict
     }
 

@@ -7,6 +7,7 @@
 //! another row in it shows.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -23,6 +24,9 @@ use super::oracle::{Event, Truth};
 use super::postgres::{Database, Postgres};
 use super::{PATIENCE, eventually};
 
+/// The rows of a large transaction.
+const LARGE: RangeInclusive<usize> = 2_000..=4_000;
+
 /// What is written, and how fast.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -30,6 +34,7 @@ pub struct Workload {
     events_per_key: usize,
     connections: usize,
     events_per_second: Option<f64>,
+    one_large_in: Option<usize>,
     aggregate_type: String,
     seed: u64,
 }
@@ -39,7 +44,15 @@ impl Workload {
     pub fn new(aggregate_type: &str) -> Workload {
         let aggregate_type = aggregate_type.to_string();
         let seed = fastrand::u64(..);
-        Workload { keys: 50, events_per_key: 100, connections: 4, events_per_second: None, aggregate_type, seed }
+        Workload {
+            keys: 50,
+            events_per_key: 100,
+            connections: 4,
+            events_per_second: None,
+            one_large_in: None,
+            aggregate_type,
+            seed,
+        }
     }
 
     /// Over how many aggregate ids.
@@ -57,6 +70,12 @@ impl Workload {
     /// A steady rate over all connections.
     pub fn events_per_second(mut self, rate: f64) -> Workload {
         self.events_per_second = Some(rate);
+        self
+    }
+
+    /// One transaction in so many, by chance, has thousands of rows.
+    pub fn one_large_in(mut self, transactions: usize) -> Workload {
+        self.one_large_in = Some(transactions);
         self
     }
 
@@ -249,7 +268,8 @@ impl Writer {
     /// One transaction in ten is rolled back; one in five rolls back a savepoint. Both still use up numbers.
     fn next_script(&mut self) -> Script {
         let mut script = Script { sql: "begin;".to_string(), kept: Vec::new() };
-        for _ in 0..self.rng.usize(1..=12) {
+        let large = self.load.one_large_in.is_some_and(|others| self.rng.usize(..others) == 0);
+        for _ in 0..self.rng.usize(if large { LARGE } else { 1..=12 }) {
             let kept = self.insert(&mut script.sql);
             script.kept.push(kept);
         }

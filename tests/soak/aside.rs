@@ -1,0 +1,88 @@
+//! Faults of a single topic or a single transaction, beside the load: what they hold back arrives when they are lifted.
+
+use std::collections::HashSet;
+
+use postgres::Client;
+
+use crate::faults::Fault;
+use crate::stage::{LIVENESS, Stage, keep_log, topics};
+use crate::support::PATIENCE;
+use crate::support::reader::Reader;
+use crate::support::relay::Relay;
+use crate::support::scene::PARTITIONS;
+
+/// The aggregate type of the events that meet these faults.
+pub const ASIDE: &str = "aside";
+/// More than a topic with a lowered limit takes, and it does not shrink in a compressed batch.
+const LARGE_BYTES: usize = 64_000;
+const LOWERED_BYTES: &str = "20000";
+
+/// An event that cannot go on until its fault is lifted.
+pub struct Stranded {
+    id: String,
+    /// The transaction that holds it back, if that does.
+    open: Option<Client>,
+}
+
+impl Stage {
+    /// The topic of an event to come is gone: the line waits for it.
+    pub fn delete_topic(&mut self) {
+        self.kafka.delete_topic(&topics(ASIDE)[0]);
+        let id = write(&mut self.database.connect(), 32);
+        self.stranded = Some(Stranded { id, open: None });
+    }
+
+    /// An event is larger than its topic takes from now on: the relay names it and ends.
+    pub fn lower_limit(&mut self) {
+        self.kafka.alter_topic(&topics(ASIDE)[0], &[("max.message.bytes", LOWERED_BYTES)]);
+        let id = write(&mut self.database.connect(), LARGE_BYTES);
+        let (code, log) = (self.relay.wait_exit(PATIENCE), self.relay.log());
+        assert!(code == Some(1) && log.contains(&id), "event {id} was refused, and the relay ended in {code:?}\n{log}");
+        self.stranded = Some(Stranded { id, open: None });
+    }
+
+    /// A transaction is older than everything that is committed from now on, and holds the slot's restart position back.
+    pub fn hold_transaction(&mut self) {
+        let mut open = self.database.connect();
+        open.batch_execute("begin").expect("a transaction begins");
+        let id = write(&mut open, 32);
+        self.database.exec("checkpoint");
+        self.stranded = Some(Stranded { id, open: Some(open) });
+    }
+
+    /// Takes the obstacle away.
+    pub fn free(&mut self, fault: Fault) {
+        let topic = &topics(ASIDE)[0];
+        match fault {
+            Fault::TopicRemade => self.kafka.create_topic(topic, PARTITIONS),
+            Fault::LimitLowered => {
+                self.kafka.alter_topic(topic, &[]);
+                keep_log(&self.relay);
+                self.relay = Relay::start(&self.config);
+                self.follow();
+            }
+            _ => {}
+        }
+        if let Some(open) = self.stranded.as_mut().and_then(|stranded| stranded.open.as_mut()) {
+            open.batch_execute("commit").expect("the transaction is committed");
+        }
+    }
+
+    /// Fails the soak unless what was held back has arrived.
+    pub fn assert_nobody_is_stranded(&mut self) {
+        let Some(Stranded { id, .. }) = self.stranded.take() else { return };
+        let reader = Reader::start(&self.kafka, &[&topics(ASIDE)[0]]);
+        assert!(reader.wait_all(&HashSet::from([id.as_str()]), LIVENESS), "{id} is lost\n{}", self.relay.log());
+    }
+}
+
+/// Writes one event with about so many bytes, and returns its id.
+fn write(session: &mut Client, bytes: usize) -> String {
+    let sql = format!(
+        "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload)
+         select '{ASIDE}', '{ASIDE}', '{ASIDE}', jsonb_build_object('padding', string_agg(md5(random()::text), ''))
+         from generate_series(1, {}) returning id::text",
+        bytes / 32
+    );
+    session.query_one(&sql, &[]).expect("the server takes events").get(0)
+}

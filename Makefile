@@ -50,8 +50,8 @@ soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, aft
 	scripts/setup test
 	OUTBOXD_SEEDS=$(SEEDS) OUTBOXD_FIRST_SEED=$(FIRST_SEED) cargo test --release --locked --test pipeline -- --nocapture
 	OUTBOXD_SOAK_MINUTES=$(MINUTES) OUTBOXD_SOAK_RATE=$(RATE) OUTBOXD_SOAK_SEED=$(SEED) \
-	    cargo test --release --locked --test soak -- --ignored --nocapture
-	@echo "the whole table: target/soak/report.md"; tail -n 14 target/soak/report.md
+	    cargo test --release --locked --test soak -- --ignored --nocapture; code=$$?; \
+	    echo "the whole table: target/soak/report.md"; tail -n 14 target/soak/report.md; exit $$code
 
 .PHONY: mutants
 mutants: ## put defects into a copy of the pure rooms: the simulation must notice each (part of `make test`)

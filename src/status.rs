@@ -66,9 +66,10 @@ impl Status {
         self.oldest_unsettled.map_or(Duration::ZERO, |commit| age(commit, now))
     }
 
-    /// WAL between the confirmed position and the server's end of WAL; `None` until both are known.
+    /// WAL between the confirmed position and the server's end of WAL; `None` until both are known, and where another
+    /// process moves the former.
     pub fn lag_bytes(&self) -> Option<u64> {
-        let known = self.confirmed != Lsn::ZERO && self.server != Lsn::ZERO;
+        let known = self.role == Role::Leader && self.confirmed != Lsn::ZERO && self.server != Lsn::ZERO;
         known.then(|| self.server.bytes_since(self.confirmed))
     }
 

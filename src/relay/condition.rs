@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Relay;
 use super::link::Link;
 use super::session::Closed;
-use crate::source::catalog::Holder;
+use crate::error::Error;
 use crate::status::{Reason, Role, State};
 
 /// Without an answer for this long, a broker counts as silent, whatever the others say.
@@ -16,17 +16,18 @@ const MUTE: Duration = Duration::from_secs(4);
 impl Relay {
     /// What the relay is doing, and why events cannot flow, if they cannot.
     pub(super) fn condition(&self, now: Instant) -> (State, Role, Vec<Reason>) {
+        let (role, state) = match self.stands_by() {
+            true => (Role::Standby, State::Standby),
+            false => (Role::Leader, State::Connecting),
+        };
         if self.pipeline.is_stopping() {
-            return (State::Stopping, Role::Leader, Vec::new());
+            return (State::Stopping, role, Vec::new());
         }
-        match (&self.link, &self.closed) {
-            (Link::Up(_), _) => {}
-            (_, Some(Closed::Held(holder))) if self.last_backend_pid != Some(holder.pid) => {
-                return (State::Standby, Role::Standby, vec![held(holder)]);
-            }
-            (_, closed) => return (State::Connecting, Role::Leader, closed.iter().map(unconnected).collect()),
+        if !matches!(self.link, Link::Up(_)) {
+            return (state, role, self.closed.iter().map(unconnected).collect());
         }
         let mut reasons: Vec<Reason> = self.postgres_trouble(now).into_iter().chain(self.sink.reasons()).collect();
+        reasons.extend(self.unclaimed.as_ref().map(unclaimed));
         reasons.extend(self.kafka_trouble(now));
         let state = if self.pipeline.is_fencing() {
             State::Fencing
@@ -37,7 +38,7 @@ impl Relay {
         } else {
             State::Waiting
         };
-        (state, Role::Leader, reasons)
+        (state, role, reasons)
     }
 
     fn postgres_trouble(&self, now: Instant) -> Option<Reason> {
@@ -96,7 +97,9 @@ impl Relay {
 
 fn unconnected(closed: &Closed) -> Reason {
     match closed {
-        Closed::Held(holder) => held(holder),
+        Closed::Held(holder) => {
+            Reason { code: "slot_held".into(), message: format!("the slot is held by {holder}"), hint: None }
+        }
         Closed::Unreached(error) | Closed::Failed(error) => Reason {
             code: "postgres_unreachable".into(),
             message: error.chain(),
@@ -105,6 +108,12 @@ fn unconnected(closed: &Closed) -> Reason {
     }
 }
 
-fn held(holder: &Holder) -> Reason {
-    Reason { code: "slot_held".into(), message: format!("the slot is held by {holder}"), hint: None }
+fn unclaimed(error: &Error) -> Reason {
+    let hint =
+        error.hint_text().unwrap_or("see who locks table outboxd.position, and the role's rights on it: outboxd check");
+    Reason {
+        code: "slot_unclaimed".into(),
+        message: format!("our name cannot be put on the slot: {}", error.chain()),
+        hint: Some(hint.to_owned()),
+    }
 }

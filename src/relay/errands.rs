@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::link::Link;
-use super::probe::{self, Errand, Probe, Seen};
+use super::probe::{self, Probe, Seen};
 use super::session::{self, Closed};
 use super::{Relay, TICK};
 use crate::error::{Error, Result};
-use crate::lsn::Lsn;
 use crate::sink::kafka::{Finding, Scope};
-use crate::source::System;
 use crate::source::catalog::Claim;
 use crate::status::SlotFacts;
 
@@ -18,6 +16,20 @@ const TOPICS_WAITING: Duration = Duration::from_secs(1);
 const TOPICS_ALL: Duration = Duration::from_secs(60);
 /// How often the position is written while events are settled.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
+
+/// The writing of the position.
+pub(super) struct Saving {
+    due: Instant,
+    /// How many events were published when it was last written.
+    published: u64,
+    under_way: bool,
+}
+
+impl Saving {
+    pub(super) fn from(now: Instant) -> Saving {
+        Saving { due: now + SAVE_EVERY, published: 0, under_way: false }
+    }
+}
 
 /// When the regular things are due.
 pub(super) struct Due {
@@ -40,6 +52,8 @@ pub(super) enum Done {
     Retired,
     /// Our name is on the slot, for the session that began then.
     Claimed(Instant, Result<()>),
+    /// The position was written, for the session that began then, with so many events published.
+    Saved(Instant, u64, Result<Claim>),
     Http(Result<()>),
 }
 
@@ -53,6 +67,7 @@ impl Relay {
         match done {
             Done::Retired => {}
             Done::Claimed(since, result) => self.claimed(since, result),
+            Done::Saved(since, published, result) => self.saved(since, published, result),
             Done::Topics(findings) => {
                 self.question_out = false;
                 self.sink.learn(findings);
@@ -79,11 +94,6 @@ impl Relay {
                         Seen::Gone => self.pipeline.overtaken(),
                         Seen::Unasked => {}
                     }
-                    match probe.saved {
-                        Some(Claim::Ours) => self.saved = (now, self.saving),
-                        Some(Claim::Lost) => self.pipeline.overtaken(),
-                        None => {}
-                    }
                 }
                 let facts = SlotFacts {
                     at: SystemTime::now(),
@@ -92,23 +102,27 @@ impl Relay {
                     wal_status: probe.slot.wal_status.unwrap_or_default(),
                 };
                 self.board.slot_facts(facts, probe.server.wal_lsn);
-            }
-            // What we found wrong ourselves is final; what the server said to this one question need not be.
-            Err(closed) if closed.is_final(self.streamed) && closed.error().is_some_and(|e| e.sqlstate().is_none()) => {
-                self.close(closed);
-            }
-            Err(closed) => {
-                let Some(error) = closed.error() else { return };
-                let stopping = matches!(error.sqlstate(), Some("57P01" | "57P03"));
-                // A server that is starting up says the same, but then it has no stream for us.
-                if stopping && matches!(&self.link, Link::Up(live) if live.since < asked) {
-                    if self.pipeline.server_stopping(now) {
-                        tracing::info!(error = error.chain(), "PostgreSQL is shutting down");
-                    }
-                } else {
-                    tracing::debug!(error = error.chain(), "the database could not be asked");
+                if let Err(error) = probe.publication {
+                    self.not_probed(asked, Closed::Failed(error), now);
                 }
             }
+            Err(closed) => self.not_probed(asked, closed, now),
+        }
+    }
+
+    fn not_probed(&mut self, asked: Instant, closed: Closed, now: Instant) {
+        let Some(error) = closed.error() else { return };
+        let stopping = matches!(error.sqlstate(), Some("57P01" | "57P03"));
+        if closed.is_final(self.streamed) && error.sqlstate().is_none() {
+            // What we found wrong ourselves is final; what the server said to this one question need not be.
+            self.close(closed);
+        } else if stopping && matches!(&self.link, Link::Up(live) if live.since < asked) {
+            // A server that is starting up says the same, but then it has no stream for us.
+            if self.pipeline.server_stopping(now) {
+                tracing::info!(error = error.chain(), "PostgreSQL is shutting down");
+            }
+        } else {
+            tracing::debug!(error = error.chain(), "the database could not be asked");
         }
     }
 
@@ -135,6 +149,7 @@ impl Relay {
         if !self.errand_out && now >= self.due.probe && self.streamed {
             self.send_probe(now);
         }
+        self.send_save(now);
         self.count_oddities();
         self.show(now);
         let (silent, published) = (self.mute(now), self.board.status.published);
@@ -151,19 +166,15 @@ impl Relay {
         // Often enough to renew the lease while keepalives wait unread behind rows.
         let sender_timeout = self.wanted.postgres.sender_timeout;
         self.due.probe = now + self.wanted.limits.probe.min(sender_timeout / 6);
-        let mut wanted = self.wanted.clone();
-        let mut errand = Errand { backend_pid: None, save: None };
-        if let Link::Up(live) = &self.link {
-            errand.backend_pid = Some(live.backend_pid);
-            // Only the host that streams can say whether it is shutting down.
-            wanted.postgres.connection.hosts = vec![live.host.clone()];
-            // While we wait for the one before us, its name stands there, and the position is its own.
-            errand.save = if self.pipeline.is_fencing() { None } else { self.position_to_save(now) };
-        }
+        // Only the host that streams can say whether it is shutting down.
+        let (wanted, backend_pid) = match &self.link {
+            Link::Up(live) => (self.wanted.at(&live.host), Some(live.backend_pid)),
+            Link::Down { .. } | Link::Opening(_) | Link::Leaving(..) => (self.wanted.clone(), None),
+        };
         self.tasks.spawn(async move {
             let within = (sender_timeout / 3).max(Duration::from_secs(1));
             let late = || Err(Closed::Unreached(Error::transient("the database did not answer in time")));
-            let result = tokio::time::timeout(within, probe::probe(wanted, errand)).await;
+            let result = tokio::time::timeout(within, probe::probe(wanted, backend_pid)).await;
             Done::Probe(now, Box::new(result.unwrap_or_else(|_| late())))
         });
     }
@@ -171,8 +182,7 @@ impl Relay {
     /// The fence has ended: puts our name on the slot.
     pub(super) fn send_claim(&mut self) {
         let (Link::Up(live), Some(system)) = (&self.link, self.system) else { return };
-        let (since, backend_pid, mut wanted) = (live.since, live.backend_pid, self.wanted.clone());
-        wanted.postgres.connection.hosts = vec![live.host.clone()];
+        let (since, backend_pid, wanted) = (live.since, live.backend_pid, self.wanted.at(&live.host));
         self.tasks.spawn(async move { Done::Claimed(since, session::claim(wanted, system, backend_pid).await) });
     }
 
@@ -183,25 +193,43 @@ impl Relay {
         match result {
             Ok(()) => {
                 self.has_claimed = true;
+                self.unclaimed = None;
                 self.pipeline.claimed();
             }
             // A right that is missing from the start does not come by waiting.
             Err(error) if error.is_definite() && !self.has_claimed => self.fail(error),
             Err(error) => {
                 tracing::warn!(error = error.chain(), "cannot put our name on the slot");
+                self.unclaimed = Some(error);
                 self.pipeline.claim_failed(Instant::now());
             }
         }
     }
 
-    /// The position, when events were settled since it was last written: a keepalive alone is no reason to write WAL.
-    fn position_to_save(&mut self, now: Instant) -> Option<(System, Lsn)> {
-        let (saved_at, published) = self.saved;
-        if self.board.status.published == published || now < saved_at + SAVE_EVERY {
-            return None;
+    /// Writes the position when events were settled since it was last written: a keepalive alone is no reason to write
+    /// WAL. While we wait for the one before us, its name stands there, and the position is its own.
+    fn send_save(&mut self, now: Instant) {
+        let (Link::Up(live), Some(system)) = (&self.link, self.system) else { return };
+        let Saving { due, published, under_way } = self.saving;
+        let news = self.board.status.published > published;
+        if under_way || !news || now < due || self.pipeline.is_fencing() {
+            return;
         }
-        self.saving = self.board.status.published;
-        self.system.map(|system| (system, self.pipeline.confirmed()))
+        self.saving = Saving { due: now + SAVE_EVERY, published, under_way: true };
+        let (since, wanted) = (live.since, self.wanted.at(&live.host));
+        let (published, confirmed) = (self.board.status.published, self.pipeline.confirmed());
+        self.tasks.spawn(async move { Done::Saved(since, published, session::save(wanted, system, confirmed).await) });
+    }
+
+    fn saved(&mut self, since: Instant, published: u64, result: Result<Claim>) {
+        self.saving.under_way = false;
+        match result {
+            Ok(Claim::Ours) => self.saving.published = published,
+            Ok(Claim::Lost) if matches!(&self.link, Link::Up(live) if live.since == since) => self.pipeline.overtaken(),
+            Ok(Claim::Lost) => {}
+            // Events flow all the same; what suffers is what people and a successor read there.
+            Err(error) => tracing::warn!(error = error.chain(), "the position cannot be written"),
+        }
     }
 
     fn count_oddities(&mut self) {

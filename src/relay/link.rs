@@ -36,9 +36,9 @@ pub(super) struct Live {
 
 /// How long a session may be silent.
 ///
-/// Each one that is left for its silence doubles it, until another event is published: a server may decode for longer than
-/// that before it has a word to say, and begins anew with every session. A confirmed position is no sign that it got
-/// through, because keepalives move it, too.
+/// Each one that is left for its silence doubles it, until another event is published or a session is heard for longer than
+/// that: a server may decode for long before it has a word to say, and begins anew with every session. A confirmed
+/// position is no sign that it got through, because keepalives move it, too.
 #[derive(Debug)]
 pub(super) struct Patience {
     usual: Duration,
@@ -54,7 +54,18 @@ impl Patience {
 
     pub(super) fn is_over(&self, silent: Duration, published: u64) -> bool {
         let left = if published == self.published { self.left } else { 0 };
-        silent >= self.usual.saturating_mul(2u32.saturating_pow(left))
+        silent >= self.after(left)
+    }
+
+    /// A session has spoken at this age: one that is older than the longest silence has got through.
+    pub(super) fn heard(&mut self, age: Duration) {
+        if self.left > 0 && age >= self.after(self.left) {
+            self.left = 0;
+        }
+    }
+
+    fn after(&self, left: u32) -> Duration {
+        self.usual.saturating_mul(2u32.saturating_pow(left))
     }
 
     /// A session was left for its silence.
@@ -116,5 +127,16 @@ mod tests {
             assert!(patience.is_over(second * times, published));
             patience.was_over(published);
         }
+    }
+
+    #[test]
+    fn patience_is_the_usual_again_when_a_session_is_heard_for_longer_than_it() {
+        let second = Duration::from_secs(1);
+        let mut patience = Patience::new(second);
+        (0..3).for_each(|_| patience.was_over(0));
+        patience.heard(second * 7);
+        assert!(!patience.is_over(second * 7, 0));
+        patience.heard(second * 8);
+        assert!(patience.is_over(second, 0));
     }
 }

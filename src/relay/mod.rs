@@ -32,8 +32,9 @@ use crate::source::catalog::Catalog;
 use crate::source::dial;
 use crate::source::outbox::unix_ms;
 use crate::source::wire::{Frame, Reading, Reply, StandbyStatus, Turn};
+use crate::status::Role;
 use board::{Board, system_time};
-use errands::{Done, Due};
+use errands::{Done, Due, Saving};
 use identity::Predecessor;
 use link::{Event, Link, Live, Patience};
 use session::{Closed, Opened, Wanted};
@@ -93,10 +94,9 @@ struct Relay {
     due: Due,
     errand_out: bool,
     question_out: bool,
-    /// When the position was last written, and how many events were published then.
-    saved: (Instant, u64),
-    /// How many there were when the write under way was sent.
-    saving: u64,
+    saving: Saving,
+    /// Why our name is not on the slot, though it could be.
+    unclaimed: Option<Error>,
     odd: Oddities,
 }
 
@@ -133,8 +133,8 @@ impl Relay {
             due: Due::from(now),
             errand_out: false,
             question_out: false,
-            saved: (now, 0),
-            saving: 0,
+            saving: Saving::from(now),
+            unclaimed: None,
             odd: Oddities::default(),
         })
     }
@@ -151,7 +151,7 @@ impl Relay {
                 () = &mut shutdown, if !asked_to_stop => {
                     asked_to_stop = true;
                     tracing::info!("asked to stop: the open transaction is read to its end and settled");
-                    self.pipeline.stop(Instant::now());
+                    self.stop(Instant::now());
                 }
                 () = reports.arrived() => {}
                 event = self.link.event() => self.linked(event),
@@ -169,6 +169,14 @@ impl Relay {
                 }
             }
             self.keep_up(now);
+        }
+    }
+
+    fn stop(&mut self, now: Instant) {
+        self.pipeline.stop(now);
+        if self.stands_by() {
+            // Another process has the slot: there is nothing to tell any more.
+            self.pipeline.halt(now);
         }
     }
 
@@ -254,7 +262,7 @@ impl Relay {
                 self.fail(rejected.into());
             }
             Action::Stop { repeats } => {
-                if repeats > 0 {
+                if repeats > 0 && !self.stands_by() {
                     tracing::warn!(repeats, "the next start will publish these rows again");
                 }
                 return ControlFlow::Break(());
@@ -284,7 +292,7 @@ impl Relay {
         tracing::warn!(reason, "leaving the replication session");
         self.forget_tries();
         self.send_status(Ask::Nothing);
-        self.pipeline.session_lost();
+        self.session_lost();
         self.metrics.reconnected(Side::Postgres);
         let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
         if let Link::Up(live) = link {
@@ -294,7 +302,9 @@ impl Relay {
             let leave = |pause| Link::Leaving(Box::pin(live.stream.leave(LEAVE_WITHIN)), pause);
             match why {
                 // Nobody listens at the other end, or somebody whom it does not concern: a farewell would only take time.
-                Why::LeaseLost | Why::Overtaken => {}
+                Why::LeaseLost => {}
+                // A walsender that lets go for an error of its own would meet it again at once.
+                Why::Overtaken => self.link = Link::Down { until: Instant::now() + self.backoff() },
                 Why::Release => self.link = leave(RELEASED_FOR),
                 Why::Replay | Why::Text(_) => self.link = leave(Duration::ZERO),
             }
@@ -341,6 +351,9 @@ impl Relay {
             Event::Turned(Ok(turn)) => {
                 if turn.read > 0 {
                     self.heard = Instant::now();
+                    if let Link::Up(live) = &self.link {
+                        self.patience.heard(live.since.elapsed());
+                    }
                     self.metrics.frame_at(SystemTime::now());
                 }
             }
@@ -366,11 +379,14 @@ impl Relay {
         if let Some(settled) = settled.filter(|settled| *settled < start.confirmed) {
             self.moved(settled, start.confirmed);
         }
+        if self.system != Some(start.system) {
+            // Positions of another history say nothing about this one.
+            self.board.status.server = start.wal_end;
+        }
         self.system = Some(start.system);
         self.closed = None;
         self.streamed = true;
         self.last_backend_pid = Some(backend_pid);
-        self.sink.session_started();
         self.pipeline.session_started(start, now);
         match predecessor {
             Predecessor::Ourselves => self.pipeline.claimed(),
@@ -396,13 +412,7 @@ impl Relay {
 
     fn not_opened(&mut self, closed: Closed) {
         let pause = match &closed {
-            Closed::Held(holder) => {
-                if self.pipeline.is_stopping() && self.last_backend_pid != Some(holder.pid) {
-                    // Another process has the slot: there is nothing to tell any more.
-                    self.pipeline.halt(Instant::now());
-                }
-                STANDBY_PAUSE
-            }
+            Closed::Held(_) => STANDBY_PAUSE,
             Closed::Unreached(error) | Closed::Failed(error) => {
                 tracing::warn!(error = error.chain(), "no replication session");
                 self.backoff()
@@ -410,6 +420,9 @@ impl Relay {
         };
         self.link = Link::Down { until: Instant::now() + pause };
         self.close(closed);
+        if self.pipeline.is_stopping() {
+            self.stop(Instant::now());
+        }
     }
 
     /// The stream broke. What is in flight stays with the producer.
@@ -419,13 +432,27 @@ impl Relay {
         }
         self.forget_tries();
         self.metrics.reconnected(Side::Postgres);
-        self.pipeline.session_lost();
+        self.session_lost();
         let pause = self.backoff();
         self.link = Link::Down { until: Instant::now() + pause };
         tracing::warn!(error = error.chain(), "the replication stream broke");
         self.close(Closed::Failed(error));
         // Nobody may be told that events flow, not even until the next tick.
         self.show(Instant::now());
+    }
+
+    /// What rows waited for, they will say again.
+    fn session_lost(&mut self) {
+        self.pipeline.session_lost();
+        self.sink.session_lost();
+        self.unclaimed = None;
+    }
+
+    /// True when another process has the slot.
+    fn stands_by(&self) -> bool {
+        let held =
+            |closed: &Closed| matches!(closed, Closed::Held(holder) if self.last_backend_pid != Some(holder.pid));
+        !matches!(self.link, Link::Up(_)) && self.closed.as_ref().is_some_and(held)
     }
 
     /// Keeps why there is no stream, or ends with it.
@@ -466,7 +493,9 @@ impl Relay {
         status.confirmed = self.pipeline.confirmed();
         status.received = self.pipeline.received();
         status.server = status.server.max(status.received);
-        status.oldest_unsettled = ledger.oldest().map(|entry| system_time(unix_ms(entry.committed_at)));
+        // What we had not settled when another process took the slot is settled by that one.
+        let oldest_unsettled = ledger.oldest().filter(|_| role == Role::Leader);
+        status.oldest_unsettled = oldest_unsettled.map(|entry| system_time(unix_ms(entry.committed_at)));
         status.inflight_events = ledger.inflight();
         status.inflight_bytes = ledger.inflight_bytes();
         let oldest = ledger.oldest().map(|entry| entry.position).filter(|_| ledger.inflight() > 0);

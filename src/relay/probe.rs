@@ -2,15 +2,14 @@
 //!
 //! Fresh, because a server in smart shutdown lets old sessions be and turns new ones away, and because a session kept
 //! open would itself hold up that shutdown. The probe proves that our walsender has the slot (the lease, while frames
-//! wait unread), sees the slot's facts, and writes the position when it is due.
+//! wait unread) and sees the slot's facts. It writes nothing, so a lock or a missing right cannot keep it from that.
 
 use std::time::Instant;
 
 use super::session::{Closed, Wanted, check_publication, pg_micros, usable};
-use crate::lsn::Lsn;
+use crate::error::Result;
 use crate::pipeline::Clock;
-use crate::source::System;
-use crate::source::catalog::{Catalog, Claim, Server, Slot};
+use crate::source::catalog::{Catalog, Server, Slot};
 
 /// What the database said.
 pub(super) struct Probe {
@@ -19,8 +18,8 @@ pub(super) struct Probe {
     pub(super) slot: Slot,
     /// Whether our walsender still has the slot.
     pub(super) sender: Seen,
-    /// Whether the position was written.
-    pub(super) saved: Option<Claim>,
+    /// Whether the publication sends what it should.
+    pub(super) publication: Result<()>,
 }
 
 /// What was seen of our walsender.
@@ -33,15 +32,8 @@ pub(super) enum Seen {
     Gone,
 }
 
-/// What to ask and to write.
-pub(super) struct Errand {
-    /// Our walsender.
-    pub(super) backend_pid: Option<i32>,
-    /// The position to write.
-    pub(super) save: Option<(System, Lsn)>,
-}
-
-pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result<Probe, Closed> {
+/// Asks after the slot, and whether our walsender, if we have one, holds it.
+pub(super) async fn probe(wanted: Wanted, backend_pid: Option<i32>) -> std::result::Result<Probe, Closed> {
     let (postgres, limits) = (&wanted.postgres, &wanted.limits);
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
     let at = Instant::now();
@@ -50,16 +42,13 @@ pub(super) async fn probe(wanted: Wanted, errand: Errand) -> std::result::Result
     let asked = Instant::now();
     let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
     // Not whether our walsender runs: one that met an error runs on, and has let go of the slot.
-    let sender = match errand.backend_pid {
+    let sender = match backend_pid {
         Some(pid) if slot.holder.as_ref().is_some_and(|holder| holder.pid == pid) => Seen::At(asked),
         Some(_) => Seen::Gone,
         None => Seen::Unasked,
     };
-    let publication = catalog.publication(&postgres.publication).await?;
-    check_publication(publication.as_ref(), &postgres.publication, &wanted.outboxes)?;
-    let saved = match errand.save {
-        Some((system, confirmed)) => Some(catalog.save(&postgres.slot, &wanted.leader, system, confirmed).await?),
-        None => None,
-    };
-    Ok(Probe { server, clock, slot, sender, saved })
+    let publication = catalog.publication(&postgres.publication).await.and_then(|publication| {
+        check_publication(publication.as_ref(), &postgres.publication, &wanted.outboxes).map(drop)
+    });
+    Ok(Probe { server, clock, slot, sender, publication })
 }

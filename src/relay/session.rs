@@ -73,6 +73,15 @@ pub(super) struct Wanted {
     pub(super) leader: String,
 }
 
+impl Wanted {
+    /// The same of this host alone.
+    pub(super) fn at(&self, host: &Host) -> Wanted {
+        let mut wanted = self.clone();
+        wanted.postgres.connection.hosts = vec![host.clone()];
+        wanted
+    }
+}
+
 /// Opens a session, or says why there is none. A slot that another session holds is looked at again and again for as
 /// long as `patience` lasts, in one and the same SQL session.
 pub(super) async fn open(
@@ -124,6 +133,12 @@ pub(super) async fn claim(wanted: Wanted, system: System, backend_pid: i32) -> R
     }
 }
 
+/// Writes how far we got, if our name is still on the slot.
+pub(super) async fn save(wanted: Wanted, system: System, confirmed: Lsn) -> Result<Claim> {
+    let catalog = Catalog::connect(&wanted.postgres.connection, wanted.limits.sql).await?;
+    catalog.save(&wanted.postgres.slot, &wanted.leader, system, confirmed).await
+}
+
 /// The slot's position, which nobody else moves while our walsender holds it.
 async fn still_ours(catalog: &Catalog, postgres: &config::Postgres, backend_pid: i32) -> Result<Lsn> {
     let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
@@ -147,10 +162,11 @@ async fn await_slot(catalog: &Catalog, wanted: &Wanted, patience: Duration) -> s
                 let free_since = free_since.get_or_insert_with(Instant::now);
                 let place = catalog.position(&postgres.slot).await?;
                 // A leader that only reconnects is away for a moment, and for as long as it backs off when the server
-                // was away. Whoever took the slot from it then would have to wait until it is surely silent.
+                // was away. Whoever took the slot from it then would have to wait until it is surely silent, which takes
+                // no longer than that.
                 let courtesy = match identity::predecessor(place.as_ref(), leader) {
                     Predecessor::MayLive(_) if was_held => LOOK_EVERY,
-                    Predecessor::MayLive(_) => limits.backoff + LOOK_EVERY,
+                    Predecessor::MayLive(silent_after) => limits.backoff.min(silent_after) + LOOK_EVERY,
                     Predecessor::Ourselves | Predecessor::Gone => Duration::ZERO,
                 };
                 if free_since.elapsed() >= courtesy {

@@ -8,7 +8,7 @@ use crate::support::postgres::Postgres;
 use crate::support::process::{Farewell, Process, Scratch};
 use crate::support::relay::{NOTICED, Relay};
 use crate::support::scene::{PARTITIONS, Scene};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, throughout};
 
 /// What the relay says when the slot stands where no relay has taken it.
 const MOVED: &str = "somebody else moved the slot";
@@ -61,6 +61,38 @@ fn a_relay_whose_walsender_let_go_of_the_slot_and_runs_on_does_not_take_it_for_i
     assert_eq!(relay.sessions_lost(), 1.0);
     scene.kafka.create_topic(&scene.topic, PARTITIONS);
     assert_eq!(scene.reader.wait_count(1, PATIENCE)[0].value(), "\"held\"");
+}
+
+#[test]
+fn a_position_table_that_is_locked_costs_neither_the_lease_nor_the_facts_of_the_slot() {
+    let mut scene = Scene::new();
+    scene.config = scene.config.set("postgres.sender_timeout", "3s").set("limits.sql", "2s");
+    let mut relay = scene.relay();
+    scene.write("k", "1");
+    scene.reader.wait_count(1, PATIENCE);
+    let mut locker = scene.database.connect();
+    locker.batch_execute("begin; lock table outboxd.position in share mode").unwrap();
+    // A row waits for its topic, so only SQL proves that the slot is ours.
+    let missing = format!("{}-missing", scene.topic);
+    scene.database.exec(
+        "insert into outbox (aggregate_type, aggregate_id, event_type, payload)
+         values (current_database() || '-missing', 'k', 't', '1')",
+    );
+    relay.wait_unready("topic_missing", PATIENCE);
+    relay.wait_log("the position cannot be written", PATIENCE);
+    let before = relay.metric("outboxd_slot_retained_bytes");
+    scene.database.exec("create table neighbour as select n, repeat('x', 100) from generate_series(1, 10000) n");
+    throughout("the session is kept", Duration::from_secs(6), || relay.sessions_lost() == 0.0);
+    assert!(relay.metric("outboxd_slot_retained_bytes") > before, "{}", relay.metrics());
+
+    // Another one cannot put its name there, and says so.
+    relay.sigkill();
+    let mut relay = Relay::start(&scene.config);
+    relay.wait_unready("slot_unclaimed", PATIENCE);
+    assert_eq!(scene.reader.count(), 1);
+    locker.batch_execute("commit").unwrap();
+    scene.kafka.create_topic(&missing, 1);
+    relay.wait_ready();
 }
 
 #[test]

@@ -258,6 +258,35 @@ fn a_leader_that_comes_back_after_its_successor_died_in_the_repeat_tears_no_hole
     assert_eq!(first.metric("outboxd_slot_moves_total"), Some(0.0));
 }
 
+#[test]
+fn a_leader_that_became_a_standby_has_no_lag_and_leaves_at_once() {
+    let scene = Scene::new();
+    let proxy = Proxy::start(scene.postgres.port());
+    let mut first = Relay::start(&scene.config.clone().set("postgres.url", scene.url_through(&proxy)));
+    first.wait_ready();
+    // It reads an event, and cannot settle it.
+    let missing = format!("{}-missing", scene.topic);
+    scene.database.exec(
+        "insert into outbox (aggregate_type, aggregate_id, event_type, payload)
+         values (current_database() || '-missing', 'k', 't', '1')",
+    );
+    first.wait_unready("topic_missing", PATIENCE);
+    let mut second = standby(&scene, &first);
+    proxy.refuse(true);
+    proxy.cut();
+    second.wait_unready("topic_missing", PATIENCE);
+    scene.kafka.create_topic(&missing, 1);
+    second.wait_ready();
+    eventually("the second one publishes it", PATIENCE, || second.published() == 1.0);
+    proxy.refuse(false);
+    eventually("the first one stands by", PATIENCE, || role(&first) == "standby");
+    assert_eq!((first.lag(), first.metric("outboxd_leader")), (0.0, Some(0.0)), "{}", first.metrics());
+    assert_eq!(first.metric("outboxd_lag_bytes"), None, "{}", first.metrics());
+    first.sigterm();
+    assert_eq!(first.wait_exit(TAKEN_OVER), Some(0), "{}", first.log());
+    assert!(!first.log().contains("publish these rows again"), "{}", first.log());
+}
+
 /// What cannot be fenced in this mode: the frozen process has queued what its client sends when it wakes.
 #[test]
 fn a_leader_frozen_beyond_its_lease_loses_nothing_and_what_it_reorders_is_reported() {

@@ -180,6 +180,15 @@ impl Fault {
         }
     }
 
+    /// The metric that must move when readiness has to say so.
+    pub fn moves(self) -> Option<Metric> {
+        match self.shows().first() {
+            Some(&"postgres_unreachable") => Some(Metric::SessionsOrSilence),
+            Some(_) => Some(Metric::Lag),
+            None => None,
+        }
+    }
+
     /// True when PostgreSQL itself ends, which closes every connection.
     pub fn ends_the_server(self) -> bool {
         use Fault::{PostgresCrash, PostgresFast, PostgresImmediate, PostgresSmart};
@@ -196,6 +205,15 @@ impl Fault {
             _ => false,
         }
     }
+}
+
+/// What an operator's dashboard shows of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// `outboxd_reconnects_total{side="postgres"}`, or the age of `outboxd_last_frame_timestamp_seconds`.
+    SessionsOrSilence,
+    /// `outboxd_lag_seconds`
+    Lag,
 }
 
 /// A part of the world that a fault takes away.

@@ -19,6 +19,7 @@ mod strike;
 mod watch;
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,11 +67,16 @@ fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
     let mut closed = None::<Closed>;
     let mut before_the_judge = VecDeque::new();
     let started = Instant::now();
+    let mut broken = None;
     // Behind a relay that is stuck, nothing can be learned any more.
     while let Some(turn) = deck.draw().filter(|_| !enough(started.elapsed()) && !report.is_stuck()) {
         let readers: Vec<&[Reader; 2]> = closed.iter().map(|closed| &closed.readers).chain([&round.readers]).collect();
-        for struck in stage.strike(&turn, &readers) {
-            report.add(struck);
+        match catch_unwind(AssertUnwindSafe(|| stage.strike(&turn, &readers))) {
+            Ok(struck) => struck.into_iter().for_each(|struck| report.add(struck)),
+            Err(panic) => {
+                broken = Some(panic);
+                break;
+            }
         }
         while let Some(judged) = before_the_judge.pop_front_if(|judging: &mut JoinHandle<Judged>| judging.is_finished())
         {
@@ -92,7 +98,9 @@ fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
     for judged in before_the_judge {
         report.judge(judged.join().expect("the oracle has a verdict"));
     }
-    report.finish(elapsed, stage.memory.clone())
+    let report = report.finish(elapsed, stage.memory.clone());
+    // What was found until then is told first.
+    broken.map_or(report, |panic| resume_unwind(panic))
 }
 
 /// Where the table and the story of the faults go: `target/soak`, and beside it for the tests' dozen.

@@ -50,6 +50,8 @@ pub struct Struck {
     pub ready_again: Option<Duration>,
     /// What `/readyz` said of it, and how long after the strike.
     pub told: BTreeMap<String, Duration>,
+    /// A metric has shown it, or need not.
+    pub moved: bool,
 }
 
 impl Struck {
@@ -59,11 +61,11 @@ impl Struck {
         !self.fault.shows().is_empty() && !self.is_one_of_two() && self.outage > self.noticed()
     }
 
-    /// It had to show, and readiness did not say so in time.
+    /// It had to show, and readiness did not say so in time or no metric has moved.
     fn was_hidden(&self) -> bool {
         let in_time = self.in_force_after + self.noticed();
         let told = self.fault.shows().iter().filter_map(|reason| self.told.get(*reason));
-        self.must_show() && !told.into_iter().any(|after| *after <= in_time)
+        self.must_show() && !(self.moved && told.into_iter().any(|after| *after <= in_time))
     }
 
     fn noticed(&self) -> Duration {
@@ -153,9 +155,9 @@ impl Report {
 
     /// A fault was lifted, and events flow again.
     pub fn add(&mut self, struck: Struck) {
-        let Struck { fault, together, lasted, recovery, ready_again, told, .. } = &struck;
+        let Struck { fault, together, lasted, recovery, ready_again, told, moved, .. } = &struck;
         let ended = format!("lasted {lasted:.1?}, recovered in {recovery:.1?}, ready {ready_again:.1?} later");
-        writeln!(self.story, "{} {fault} [{together}] {ended}, told {told:.1?}", now()).unwrap();
+        writeln!(self.story, "{} {fault} [{together}] {ended}, told {told:.1?}, moved {moved}", now()).unwrap();
         self.struck.push(struck);
     }
 
@@ -330,7 +332,11 @@ impl Report {
                 "- the survivor's lowest RSS of a minute, median of five: from the tenth {early} MB, at the end {late} MB"
             ),
             format!("- stuck {}, rounds that did not finish {}", self.stuck(), total.unfinished),
-            format!("- faults that `/readyz` had to name {}; not named in time {}", self.must_show(), self.hidden()),
+            format!(
+                "- faults that `/readyz` had to name and a metric to show {}; not so in time {}",
+                self.must_show(),
+                self.hidden()
+            ),
             format!("- phantoms {}, confirmed too early {}", total.phantoms, total.overtaken),
             format!("- lost {}", total.lost),
             format!("- reordered {}", total.reordered),

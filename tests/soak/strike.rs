@@ -59,6 +59,7 @@ impl Stage {
             recovery,
             ready_again,
             told: self.watch.seen(),
+            moved: fault.moves().is_none_or(|metric| self.watch.moved(metric)),
         });
         struck.zip(hit).filter(|(struck, hit)| *hit || struck.is_stuck()).map(|(struck, _)| struck).collect()
     }

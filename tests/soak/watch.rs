@@ -1,19 +1,34 @@
-//! What is looked at all along: the memory of both relays, and what the one that suffers says of itself.
+//! What is looked at all along: the memory of both relays, and what the one that suffers says of itself, in readiness and
+//! in metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use crate::faults::Metric;
 use crate::support::process::resident_bytes;
-use crate::support::relay::readiness_at;
+use crate::support::relay::{get_at, readiness_at, sum_samples};
 
 /// Asks a relay for its readiness again and again.
 pub struct Watch(Arc<Asked>);
 
+/// The numbers of one look at the metrics, or the highest of several.
+#[derive(Debug, Clone, Copy, Default)]
+struct Numbers {
+    sessions_lost: f64,
+    silence: f64,
+    lag: f64,
+}
+
+/// Silence and lag of this many seconds are no everyday thing.
+const LONG: f64 = 2.0;
+
 struct Asked {
     /// The relay's HTTP port.
     port: AtomicU16,
+    /// What the metrics said when the fault began, and the highest since.
+    numbers: Mutex<(Option<Numbers>, Numbers)>,
     /// When the fault began, and which reasons were seen since.
     seen: Mutex<(Instant, BTreeMap<String, Duration>)>,
 }
@@ -21,11 +36,20 @@ struct Asked {
 impl Watch {
     /// Starts to ask, until it is dropped.
     pub fn start() -> Watch {
-        let watch =
-            Watch(Arc::new(Asked { port: AtomicU16::new(0), seen: Mutex::new((Instant::now(), BTreeMap::new())) }));
+        let watch = Watch(Arc::new(Asked {
+            port: AtomicU16::new(0),
+            numbers: Mutex::default(),
+            seen: Mutex::new((Instant::now(), BTreeMap::new())),
+        }));
         let asked = Arc::downgrade(&watch.0);
         std::thread::spawn(move || {
-            while let Some(()) = Weak::upgrade(&asked).map(|asked| asked.ask()) {
+            let mut looks = 0u32;
+            while let Some(asked) = Weak::upgrade(&asked) {
+                asked.ask();
+                if looks.is_multiple_of(10) {
+                    asked.scrape();
+                }
+                looks = looks.wrapping_add(1);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -40,6 +64,19 @@ impl Watch {
     /// A fault strikes: what was seen before is not its doing.
     pub fn begin(&self) {
         *self.0.seen.lock().unwrap() = (Instant::now(), BTreeMap::new());
+        *self.0.numbers.lock().unwrap() = (None, Numbers::default());
+        self.0.scrape();
+    }
+
+    /// True when a dashboard has shown it since.
+    pub fn moved(&self, metric: Metric) -> bool {
+        let (first, highest) = *self.0.numbers.lock().unwrap();
+        match metric {
+            Metric::SessionsOrSilence => {
+                first.is_some_and(|first| highest.sessions_lost > first.sessions_lost) || highest.silence > LONG
+            }
+            Metric::Lag => highest.lag > LONG,
+        }
     }
 
     /// The reasons seen since, and how long after the strike.
@@ -49,6 +86,24 @@ impl Watch {
 }
 
 impl Asked {
+    fn scrape(&self) {
+        let Some((200, text)) = get_at(self.port.load(Ordering::Relaxed), "/metrics") else { return };
+        let number = |name: &str| sum_samples(&text, name).unwrap_or_default();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let seen = Numbers {
+            sessions_lost: number("outboxd_reconnects_total{side=\"postgres\"}"),
+            silence: now - sum_samples(&text, "outboxd_last_frame_timestamp_seconds").unwrap_or(now),
+            lag: number("outboxd_lag_seconds"),
+        };
+        let (first, highest) = &mut *self.numbers.lock().unwrap();
+        first.get_or_insert(seen);
+        *highest = Numbers {
+            sessions_lost: highest.sessions_lost.max(seen.sessions_lost),
+            silence: highest.silence.max(seen.silence),
+            lag: highest.lag.max(seen.lag),
+        };
+    }
+
     fn ask(&self) {
         let asked_at = Instant::now();
         let reasons = match readiness_at(self.port.load(Ordering::Relaxed)) {

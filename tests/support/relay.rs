@@ -261,7 +261,7 @@ impl Relay {
 
     /// Status and body of a GET; `None` while nobody answers.
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
-        get(self.http, path)
+        get_at(self.http, path)
     }
 
     /// The port of its HTTP side.
@@ -323,11 +323,12 @@ fn left_to_notice(struck: Instant) -> Duration {
 
 /// Status and JSON of `/readyz` of the relay with this HTTP port; `None` while nobody answers.
 pub fn readiness_at(port: u16) -> Option<(u16, Value)> {
-    let (status, body) = get(port, "/readyz")?;
+    let (status, body) = get_at(port, "/readyz")?;
     Some((status, serde_json::from_str(&body).unwrap_or(Value::Null)))
 }
 
-fn get(port: u16, path: &str) -> Option<(u16, String)> {
+/// Status and body of a GET at this port; `None` while nobody answers.
+pub fn get_at(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     // HTTP/1.0: the body ends with the connection, whatever its length.
@@ -366,7 +367,8 @@ fn collect(pipe: impl Read + Send + 'static, output: Arc<Mutex<String>>, mut log
     });
 }
 
-fn sum_samples(text: &str, name: &str) -> Option<f64> {
+/// A metric's value in the text of `/metrics`, as `Relay::metric` has it.
+pub fn sum_samples(text: &str, name: &str) -> Option<f64> {
     let samples = text.lines().filter_map(|line| {
         let (sample, value) = line.rsplit_once(' ')?;
         let found = sample == name || sample.split_once('{').is_some_and(|(bare, _)| bare == name);

@@ -117,8 +117,8 @@ impl Kafka {
         });
     }
 
-    /// The stream begins anew: whichever row waits for its topic will say so again.
-    pub fn session_started(&mut self) {
+    /// The stream will begin anew: whichever row waits for its topic will say so again, to whoever has the slot then.
+    pub fn session_lost(&mut self) {
         self.topics.wait_for_none();
     }
 

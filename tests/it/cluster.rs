@@ -81,7 +81,11 @@ fn two_die(scene: &Scene, relay: &mut Relay) {
     scene.reader.disturbed("brokers killed");
     let errors = fails(relay, scene.kafka.node(0), Node::kill);
     assert!(errors.is_some(), "a broker that died is listed until its session ends");
+    // What the first one's death holds up must not be taken for the second one's.
+    let others_lead = || (0..PARTITIONS).all(|partition| scene.kafka.leader_of(&scene.topic, partition) != 0);
+    eventually("the others lead", PATIENCE, others_lead);
     flows(relay);
+    relay.wait_ready();
     let struck = Instant::now();
     scene.kafka.node(1).kill();
     relay.wait_noticed(struck, "kafka_silent");

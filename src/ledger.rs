@@ -123,6 +123,11 @@ impl Ledger {
 
     /// What is known of the row at `position`.
     pub fn known(&self, position: Position) -> Known {
+        if position.commit < self.confirmed {
+            // Settled, if not by us then by whoever held the slot before. A server that crashed may send it again; the
+            // slot will be told that it need not, so a repeat of it might never come to its end.
+            return Known::Held;
+        }
         if self.newest.is_none_or(|newest| position > newest) {
             return Known::New;
         }
@@ -320,6 +325,18 @@ mod tests {
 
     fn entry(commit: u64, row: u64) -> Entry {
         Entry { position: Position { commit: Lsn(commit), row }, committed_at: 0, bytes: 10 }
+    }
+
+    #[test]
+    fn what_a_predecessor_had_settled_is_held_when_the_slot_goes_back() {
+        let mut ledger = Ledger::new(Lsn(30));
+        // The server crashed, and the slot stands where it stood on disk.
+        ledger.resume(Lsn(5));
+        assert_eq!(ledger.known(entry(10, 1).position), Known::Held);
+        assert_eq!(ledger.known(entry(30, 1).position), Known::New);
+        // In another history the position means something else.
+        ledger.restart(Lsn(5));
+        assert_eq!(ledger.known(entry(10, 1).position), Known::New);
     }
 
     #[test]

@@ -534,8 +534,12 @@ mod tests {
         }
 
         fn session_after(&mut self, last_holder: LastHolder, confirmed: u64) {
+            self.session_at(last_holder, confirmed, 9999);
+        }
+
+        fn session_at(&mut self, last_holder: LastHolder, confirmed: u64, wal_end: u64) {
             let system = System { id: 1, timeline: 1 };
-            let (wal_end, confirmed, encoding) = (Lsn(9999), Lsn(confirmed), self.pipeline.encoding());
+            let (wal_end, confirmed, encoding) = (Lsn(wal_end), Lsn(confirmed), self.pipeline.encoding());
             let clock = Clock { at: self.now, shown: self.server_clock() };
             let (asked_at, others) = (self.now, Vec::new());
             let start = SessionStart { system, wal_end, confirmed, encoding, asked_at, clock, others, last_holder };
@@ -678,6 +682,39 @@ mod tests {
         bench.begin(200);
         assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
         bench.ack();
+    }
+
+    #[test]
+    fn what_a_predecessor_settled_is_not_repeated_in_part_when_the_slot_went_back() {
+        let mut bench = Bench::ready();
+        bench.pipeline.session_lost();
+        // The slot had stood at 300, was put back by a crash, and goes forward again with our next word.
+        bench.session_after(LastHolder::Ours, 300);
+        bench.pipeline.session_lost();
+        bench.session_after(LastHolder::Ours, 100);
+        bench.pipeline.claimed();
+        bench.begin(200);
+        assert_eq!((bench.row(), bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken, Flow::Taken));
+        assert_eq!((bench.shelf.taken.len(), bench.pipeline.confirmed()), (0, Lsn(300)));
+        // A server that was restored uses the positions again, for other rows.
+        bench.pipeline.session_lost();
+        bench.session_at(LastHolder::Ours, 100, 250);
+        bench.pipeline.claimed();
+        bench.begin(200);
+        assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
+        bench.ack();
+    }
+
+    #[test]
+    fn what_was_decided_for_a_session_is_not_done_to_the_next_one() {
+        let mut bench = Bench::idle();
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.unfenced(bench.now);
+        bench.pipeline.tick(bench.now);
+        bench.pipeline.session_lost();
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.fenced(Duration::from_secs(30), bench.now);
+        assert_eq!(bench.pipeline.next_action(), None);
     }
 
     #[test]

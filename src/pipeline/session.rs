@@ -133,9 +133,11 @@ impl Session {
 impl Pipeline {
     /// The slot streams to us. Rows wait until `claimed`.
     pub fn session_started(&mut self, start: SessionStart, now: Instant) {
+        self.session_lost();
         let same = self.history.is_none_or(|history| history == start.system);
-        // A server whose WAL ends before what it once sent was put back to an older state.
-        let went_back = self.ledger.newest().is_some_and(|newest| newest.commit > start.wal_end);
+        // A server whose WAL ends before what it once sent, or took as confirmed, was put back to an older state.
+        let sent = self.ledger.newest().map_or(Lsn::ZERO, |newest| newest.commit);
+        let went_back = sent.max(self.ledger.confirmed()) > start.wal_end;
         // What another relay published meanwhile ended anywhere: going on behind what *we* remember would leave a hole
         // in its repeat.
         let ours = start.last_holder == LastHolder::Ours;
@@ -205,6 +207,11 @@ impl Pipeline {
     /// The stream is gone. What is in flight stays valid: the producer goes on.
     pub fn session_lost(&mut self) {
         self.session = None;
+        // What was decided for a session must not be done to the next one: a claim would end that one's wait.
+        self.actions.retain(|action| match action {
+            Action::Status(_) | Action::Reconnect(_) | Action::Claim => false,
+            Action::Purge(_) | Action::NewProducer | Action::Reject(_) | Action::Stop { .. } => true,
+        });
     }
 
     /// SQL proved that at this time our walsender still had the slot.

@@ -211,6 +211,8 @@ impl Ledger {
     /// A session starts in the same history, at the slot's position. Rows of transactions before it were confirmed by
     /// whoever held the slot meanwhile, and will not be sent again.
     pub fn resume(&mut self, confirmed: Lsn) {
+        // A slot that went back is told again what is confirmed.
+        let confirmed = self.confirmed.max(confirmed);
         for slot in &mut self.slots {
             if slot.state == State::Lost && slot.entry.position.commit < confirmed {
                 slot.state = State::Settled;
@@ -218,7 +220,7 @@ impl Ledger {
             }
         }
         self.advance();
-        self.confirmed = self.confirmed.max(confirmed);
+        self.confirmed = confirmed.max(self.confirmed);
     }
 
     /// Another history: LSNs may be used again, so nothing known of the old one holds.
@@ -337,6 +339,17 @@ mod tests {
         // In another history the position means something else.
         ledger.restart(Lsn(5));
         assert_eq!(ledger.known(entry(10, 1).position), Known::New);
+    }
+
+    #[test]
+    fn a_row_that_was_lost_behind_a_slot_that_went_on_and_back_holds_nobody_up() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let ticket = ledger.issue(entry(10, 1));
+        // Somebody moved the slot, and a crash put it back: the row will be sent again, and is not needed.
+        ledger.resume(Lsn(30));
+        ledger.lose(ticket);
+        ledger.resume(Lsn(5));
+        assert_eq!((ledger.known(entry(10, 1).position), ledger.lost(), ledger.span()), (Known::Held, 0, 0));
     }
 
     #[test]
@@ -479,6 +492,7 @@ mod tests {
             let start = Lsn(1);
             let mut ledger = Ledger::new(start);
             let mut naive = Naive { rows: vec![], marks: vec![], start };
+            let mut commits: Vec<u64> = vec![];
             let mut inflight: Vec<(usize, (u64, u32))> = vec![];
             let mut lost: Vec<usize> = vec![];
             for (time, step) in steps.into_iter().enumerate() {
@@ -486,10 +500,11 @@ mod tests {
                     Step::Row => {
                         let index = naive.rows.len();
                         naive.rows.push(false);
-                        inflight.push((index, ledger.issue(entry(10 + index as u64, 1)).into_parts()));
+                        commits.push(10 * time as u64 + 2);
+                        inflight.push((index, ledger.issue(entry(commits[index], 1)).into_parts()));
                     }
                     Step::Mark => {
-                        let lsn = Lsn(1000 + time as u64);
+                        let lsn = Lsn(10 * time as u64 + 5);
                         ledger.mark(lsn);
                         naive.marks.push((naive.rows.len(), lsn));
                     }
@@ -505,7 +520,7 @@ mod tests {
                     }
                     Step::OfferLost(pick) if !lost.is_empty() => {
                         let index = lost.swap_remove(pick % lost.len());
-                        inflight.push((index, ledger.issue(entry(10 + index as u64, 1)).into_parts()));
+                        inflight.push((index, ledger.issue(entry(commits[index], 1)).into_parts()));
                     }
                     Step::Renew => {
                         ledger.renew();
@@ -518,7 +533,7 @@ mod tests {
                 prop_assert_eq!(ledger.inflight_bytes(), 10 * inflight.len() as u64);
                 prop_assert_eq!(ledger.lost(), lost.len() as u64);
                 for index in 0..naive.rows.len() {
-                    let known = ledger.known(entry(10 + index as u64, 1).position);
+                    let known = ledger.known(entry(commits[index], 1).position);
                     prop_assert_eq!(known == Known::Lost, lost.contains(&index));
                     prop_assert!(known != Known::New);
                 }

@@ -129,6 +129,8 @@ pub struct Pipeline {
     history: Option<System>,
     /// The slot's position when the last session started: what the server knows for certain.
     told: Lsn,
+    /// How far former sessions of this history had come.
+    reached: Lsn,
     session: Option<Session>,
     encoding: Encoding,
     /// When the last answered question was asked.
@@ -166,6 +168,7 @@ impl Pipeline {
             ledger: Ledger::new(Lsn::ZERO),
             history: None,
             told: Lsn::ZERO,
+            reached: Lsn::ZERO,
             session: None,
             encoding: Encoding::Binary,
             lease: None,
@@ -308,7 +311,7 @@ impl Pipeline {
         match self.outbox.read(message, body)? {
             Step::Nothing => Ok(Flow::Taken),
             Step::Mark(lsn) => {
-                self.ledger.mark(lsn);
+                self.mark(lsn);
                 if self.encoding == Encoding::Text && self.outbox.fits_binary() {
                     self.encoding = Encoding::Binary;
                 }
@@ -703,6 +706,18 @@ mod tests {
         bench.begin(200);
         assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
         bench.ack();
+    }
+
+    #[test]
+    fn the_slot_stays_where_it_is_until_our_name_is_on_it() {
+        let mut bench = Bench::idle();
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.fenced(Duration::from_secs(30), bench.now);
+        bench.keepalive(150, false);
+        assert_eq!(bench.pipeline.confirmed(), Lsn(100));
+        bench.pipeline.claimed();
+        bench.keepalive(160, false);
+        assert_eq!(bench.pipeline.confirmed(), Lsn(160));
     }
 
     #[test]

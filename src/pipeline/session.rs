@@ -135,9 +135,9 @@ impl Pipeline {
     pub fn session_started(&mut self, start: SessionStart, now: Instant) {
         self.session_lost();
         let same = self.history.is_none_or(|history| history == start.system);
-        // A server whose WAL ends before what it once sent, or took as confirmed, was put back to an older state.
+        // A server whose WAL ends before what it once sent was put back to an older state.
         let sent = self.ledger.newest().map_or(Lsn::ZERO, |newest| newest.commit);
-        let went_back = sent.max(self.ledger.confirmed()) > start.wal_end;
+        let went_back = sent.max(self.reached) > start.wal_end;
         // What another relay published meanwhile ended anywhere: going on behind what *we* remember would leave a hole
         // in its repeat.
         let ours = start.last_holder == LastHolder::Ours;
@@ -145,6 +145,7 @@ impl Pipeline {
             self.ledger.resume(start.confirmed);
         } else {
             self.begin_another_history(start.confirmed, now);
+            self.reached = start.confirmed;
         }
         self.history = Some(start.system);
         self.outbox.session_started(start.encoding, start.others);
@@ -206,6 +207,7 @@ impl Pipeline {
 
     /// The stream is gone. What is in flight stays valid: the producer goes on.
     pub fn session_lost(&mut self) {
+        self.reached = self.reached.max(self.received());
         self.session = None;
         // What was decided for a session must not be done to the next one: a claim would end that one's wait.
         self.actions.retain(|action| match action {
@@ -237,7 +239,7 @@ impl Pipeline {
     pub(super) fn keepalive(&mut self, wal_end: Lsn, sent_at: i64, reply_requested: bool, now: Instant) {
         // Inside a transaction the position is not a mark: rows before it may still come.
         if !self.outbox.in_transaction() {
-            self.ledger.mark(wal_end);
+            self.mark(wal_end);
         }
         let confirmed = self.ledger.confirmed();
         let session = self.session.as_mut().expect("frames come in a session");
@@ -257,6 +259,14 @@ impl Pipeline {
     pub(super) fn sent(&mut self, sent_at: i64, now: Instant) {
         if let Some(proof) = self.session.as_ref().and_then(|session| session.clock.earliest(sent_at)) {
             self.renew_lease(proof.min(now));
+        }
+    }
+
+    /// Everything up to here has arrived. While our name is not on the slot it is not ours to move: whoever comes back to
+    /// it, or follows us, would find it moved by nobody.
+    pub(super) fn mark(&mut self, lsn: Lsn) {
+        if self.session.as_ref().is_some_and(|session| session.fence.is_open()) {
+            self.ledger.mark(lsn);
         }
     }
 
@@ -287,7 +297,7 @@ impl Pipeline {
         let stopping = self.stopping.is_some();
         let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
         if session.release_at.is_some_and(|at| now >= at) {
-            let unsettled = !idle || session.held_since.is_some();
+            let unsettled = !idle || session.held_since.is_some() || !session.fence.is_open();
             if unsettled && !session.is_written(grace, now) {
                 return self.leave_session(Why::Release);
             }

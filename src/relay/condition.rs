@@ -97,7 +97,7 @@ impl Relay {
 
 fn unconnected(closed: &Closed) -> Reason {
     match closed {
-        Closed::Held(holder) => {
+        Closed::Held(holder, _) => {
             Reason { code: "slot_held".into(), message: format!("the slot is held by {holder}"), hint: None }
         }
         Closed::Unreached(error) | Closed::Failed(error) => Reason {

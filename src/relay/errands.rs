@@ -7,8 +7,10 @@ use super::probe::{self, Probe, Seen};
 use super::session::{self, Closed};
 use super::{Relay, TICK};
 use crate::error::{Error, Result};
+use crate::lsn::Lsn;
 use crate::sink::kafka::{Finding, Scope};
-use crate::source::catalog::Claim;
+use crate::source::System;
+use crate::source::catalog::{Claim, Place};
 use crate::status::SlotFacts;
 
 /// How often the cluster is asked about topics that events wait for, and about all topics.
@@ -20,15 +22,35 @@ const SAVE_EVERY: Duration = Duration::from_secs(10);
 /// The writing of the position.
 pub(super) struct Saving {
     due: Instant,
-    /// How many events were published when it was last written.
-    published: u64,
     under_way: bool,
+    /// What was written last.
+    last: Option<Save>,
 }
 
 impl Saving {
     pub(super) fn from(now: Instant) -> Saving {
-        Saving { due: now + SAVE_EVERY, published: 0, under_way: false }
+        Saving { due: now + SAVE_EVERY, under_way: false, last: None }
     }
+
+    /// What was written counts no more.
+    pub(super) fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// True when the server does not know any more what it once took: it was put back to an older state.
+    pub(super) fn is_forgotten(&self, place: &Place) -> bool {
+        self.last.as_ref().is_some_and(|last| last.system == place.system && place.confirmed < last.confirmed)
+    }
+}
+
+/// One writing of the position.
+pub(super) struct Save {
+    /// When its session began.
+    since: Instant,
+    system: System,
+    confirmed: Lsn,
+    /// How many events were published by then.
+    published: u64,
 }
 
 /// When the regular things are due.
@@ -52,8 +74,7 @@ pub(super) enum Done {
     Retired,
     /// Our name is on the slot, for the session that began then.
     Claimed(Instant, Result<()>),
-    /// The position was written, for the session that began then, with so many events published.
-    Saved(Instant, u64, Result<Claim>),
+    Saved(Save, Result<Claim>),
     Http(Result<()>),
 }
 
@@ -67,7 +88,7 @@ impl Relay {
         match done {
             Done::Retired => {}
             Done::Claimed(since, result) => self.claimed(since, result),
-            Done::Saved(since, published, result) => self.saved(since, published, result),
+            Done::Saved(save, result) => self.saved(save, result),
             Done::Topics(findings) => {
                 self.question_out = false;
                 self.sink.learn(findings);
@@ -152,9 +173,10 @@ impl Relay {
         self.send_save(now);
         self.count_oddities();
         self.show(now);
-        let (silent, published) = (self.mute(now), self.board.status.published);
-        if matches!(self.link, Link::Up(_)) && self.patience.is_over(silent, published) {
-            self.patience.was_over(published);
+        let (silent, received) = (self.mute(now), self.pipeline.received());
+        self.patience.heard(received);
+        if matches!(self.link, Link::Up(_)) && self.patience.is_over(silent) {
+            self.patience.was_over(received);
             // SQL may prove the slot to be ours all the while: only the way from the server to us is dead.
             let silent = humantime::format_duration(Duration::from_secs(silent.as_secs()));
             self.lost(Error::transient(format!("PostgreSQL has sent nothing for {silent}, although asked")));
@@ -210,22 +232,26 @@ impl Relay {
     /// WAL. While we wait for the one before us, its name stands there, and the position is its own.
     fn send_save(&mut self, now: Instant) {
         let (Link::Up(live), Some(system)) = (&self.link, self.system) else { return };
-        let Saving { due, published, under_way } = self.saving;
-        let news = self.board.status.published > published;
-        if under_way || !news || now < due || self.pipeline.is_fencing() {
+        let (published, confirmed) = (self.board.status.published, self.pipeline.confirmed());
+        let news = self.saving.last.as_ref().map_or(0, |last| last.published) < published;
+        if self.saving.under_way || !news || now < self.saving.due || self.pipeline.is_fencing() {
             return;
         }
-        self.saving = Saving { due: now + SAVE_EVERY, published, under_way: true };
-        let (since, wanted) = (live.since, self.wanted.at(&live.host));
-        let (published, confirmed) = (self.board.status.published, self.pipeline.confirmed());
-        self.tasks.spawn(async move { Done::Saved(since, published, session::save(wanted, system, confirmed).await) });
+        (self.saving.under_way, self.saving.due) = (true, now + SAVE_EVERY);
+        let (save, wanted) = (Save { since: live.since, system, confirmed, published }, self.wanted.at(&live.host));
+        self.tasks.spawn(async move {
+            let result = session::save(wanted, save.system, save.confirmed).await;
+            Done::Saved(save, result)
+        });
     }
 
-    fn saved(&mut self, since: Instant, published: u64, result: Result<Claim>) {
+    fn saved(&mut self, save: Save, result: Result<Claim>) {
         self.saving.under_way = false;
         match result {
-            Ok(Claim::Ours) => self.saving.published = published,
-            Ok(Claim::Lost) if matches!(&self.link, Link::Up(live) if live.since == since) => self.pipeline.overtaken(),
+            Ok(Claim::Ours) => self.saving.last = Some(save),
+            Ok(Claim::Lost) if matches!(&self.link, Link::Up(live) if live.since == save.since) => {
+                self.pipeline.overtaken();
+            }
             Ok(Claim::Lost) => {}
             // Events flow all the same; what suffers is what people and a successor read there.
             Err(error) => tracing::warn!(error = error.chain(), "the position cannot be written"),

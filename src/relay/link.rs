@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::session::{Closed, Opened};
 use crate::config::Host;
 use crate::error::Result;
+use crate::lsn::Lsn;
 use crate::source::wire::{Reading, Stream, Turn};
 
 /// A read of at least this much means that more is on its way.
@@ -36,42 +37,37 @@ pub(super) struct Live {
 
 /// How long a session may be silent.
 ///
-/// Each one that is left for its silence doubles it, until another event is published or a session is heard for longer than
-/// that: a server may decode for long before it has a word to say, and begins anew with every session. A confirmed
-/// position is no sign that it got through, because keepalives move it, too.
+/// Each one that is left for its silence doubles it, until one comes further in the WAL than any of them: a server may
+/// decode for long before it has a word to say, and begins anew with every session. A session that is only heard is no sign
+/// that it got through: up to where it falls silent, the server answers.
 #[derive(Debug)]
 pub(super) struct Patience {
     usual: Duration,
     left: u32,
-    /// What was published when a session was last left.
-    published: u64,
+    /// How far those that were left had come.
+    reached: Lsn,
 }
 
 impl Patience {
     pub(super) fn new(usual: Duration) -> Patience {
-        Patience { usual, left: 0, published: 0 }
+        Patience { usual, left: 0, reached: Lsn::ZERO }
     }
 
-    pub(super) fn is_over(&self, silent: Duration, published: u64) -> bool {
-        let left = if published == self.published { self.left } else { 0 };
-        silent >= self.after(left)
+    pub(super) fn is_over(&self, silent: Duration) -> bool {
+        silent >= self.usual.saturating_mul(2u32.saturating_pow(self.left))
     }
 
-    /// A session has spoken at this age: one that is older than the longest silence has got through.
-    pub(super) fn heard(&mut self, age: Duration) {
-        if self.left > 0 && age >= self.after(self.left) {
+    /// The session has come this far.
+    pub(super) fn heard(&mut self, received: Lsn) {
+        if received > self.reached {
             self.left = 0;
         }
     }
 
-    fn after(&self, left: u32) -> Duration {
-        self.usual.saturating_mul(2u32.saturating_pow(left))
-    }
-
-    /// A session was left for its silence.
-    pub(super) fn was_over(&mut self, published: u64) {
-        self.left = if published == self.published { self.left.saturating_add(1) } else { 1 };
-        self.published = published;
+    /// A session was left for its silence, this far in the WAL.
+    pub(super) fn was_over(&mut self, received: Lsn) {
+        self.left = self.left.saturating_add(1);
+        self.reached = self.reached.max(received);
     }
 }
 
@@ -119,24 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_doubles_until_something_is_published() {
+    fn patience_doubles_until_a_session_comes_further() {
         let second = Duration::from_secs(1);
         let mut patience = Patience::new(second);
-        for (published, times) in [(0, 1), (0, 2), (0, 4), (7, 1), (7, 2), (8, 1)] {
-            assert!(!patience.is_over(second * times - Duration::from_millis(1), published));
-            assert!(patience.is_over(second * times, published));
-            patience.was_over(published);
+        // The server answers each time up to 7, where it falls silent; the last session comes through.
+        for (received, times) in [(7, 1), (6, 2), (7, 4), (8, 1), (8, 2)] {
+            patience.heard(Lsn(received));
+            assert!(!patience.is_over(second * times - Duration::from_millis(1)), "{received}");
+            assert!(patience.is_over(second * times), "{received}");
+            patience.was_over(Lsn(received));
         }
-    }
-
-    #[test]
-    fn patience_is_the_usual_again_when_a_session_is_heard_for_longer_than_it() {
-        let second = Duration::from_secs(1);
-        let mut patience = Patience::new(second);
-        (0..3).for_each(|_| patience.was_over(0));
-        patience.heard(second * 7);
-        assert!(!patience.is_over(second * 7, 0));
-        patience.heard(second * 8);
-        assert!(patience.is_over(second, 0));
     }
 }

@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::metrics::{Metrics, Side, TopicMetrics};
-use crate::pipeline::{Action, Ask, Flow, Oddities, Pipeline, Settings, Why};
+use crate::pipeline::{Action, Ask, Flow, LastHolder, Oddities, Pipeline, Settings, Why};
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
 use crate::sink::{Purge, Whose};
 use crate::source::System;
@@ -32,7 +32,6 @@ use crate::source::catalog::Catalog;
 use crate::source::dial;
 use crate::source::outbox::unix_ms;
 use crate::source::wire::{Frame, Reading, Reply, StandbyStatus, Turn};
-use crate::status::Role;
 use board::{Board, system_time};
 use errands::{Done, Due, Saving};
 use identity::Predecessor;
@@ -262,7 +261,7 @@ impl Relay {
                 self.fail(rejected.into());
             }
             Action::Stop { repeats } => {
-                if repeats > 0 && !self.stands_by() {
+                if repeats > 0 && !self.is_followed() {
                     tracing::warn!(repeats, "the next start will publish these rows again");
                 }
                 return ControlFlow::Break(());
@@ -338,7 +337,7 @@ impl Relay {
             Event::Due => {
                 let patience = match &self.closed {
                     // The first look tells who holds it; then one session looks on for a while.
-                    Some(Closed::Held(_)) => STANDBY_PATIENCE,
+                    Some(Closed::Held(..)) => STANDBY_PATIENCE,
                     Some(Closed::Unreached(_) | Closed::Failed(_)) | None => Duration::ZERO,
                 };
                 let opening = session::open(self.wanted.clone(), self.pipeline.encoding(), patience);
@@ -351,9 +350,6 @@ impl Relay {
             Event::Turned(Ok(turn)) => {
                 if turn.read > 0 {
                     self.heard = Instant::now();
-                    if let Link::Up(live) = &self.link {
-                        self.patience.heard(live.since.elapsed());
-                    }
                     self.metrics.frame_at(SystemTime::now());
                 }
             }
@@ -368,7 +364,7 @@ impl Relay {
     }
 
     fn opened(&mut self, opened: Opened) {
-        let Opened { stream, start, predecessor, place, backend_pid, host } = opened;
+        let Opened { stream, mut start, predecessor, place, backend_pid, host } = opened;
         let now = Instant::now();
         tracing::info!(
             host = dial::address(&host), slot = self.wanted.postgres.slot, confirmed = %start.confirmed, system = %start.system,
@@ -379,10 +375,16 @@ impl Relay {
         if let Some(settled) = settled.filter(|settled| *settled < start.confirmed) {
             self.moved(settled, start.confirmed);
         }
-        if self.system != Some(start.system) {
-            // Positions of another history say nothing about this one.
-            self.board.status.server = start.wal_end;
+        if place.as_ref().is_some_and(|place| self.saving.is_forgotten(place)) {
+            tracing::warn!("the server was put back to an older state: what we remember of it counts no more");
+            start.last_holder = LastHolder::NotOurs;
+            self.saving.forget();
         }
+        if self.system != Some(start.system) {
+            self.patience = Patience::new(self.wanted.postgres.sender_timeout);
+        }
+        // Not what it was: the server may be another one, or an older state of itself.
+        self.board.status.server = start.wal_end;
         self.system = Some(start.system);
         self.closed = None;
         self.streamed = true;
@@ -412,7 +414,7 @@ impl Relay {
 
     fn not_opened(&mut self, closed: Closed) {
         let pause = match &closed {
-            Closed::Held(_) => STANDBY_PAUSE,
+            Closed::Held(..) => STANDBY_PAUSE,
             Closed::Unreached(error) | Closed::Failed(error) => {
                 tracing::warn!(error = error.chain(), "no replication session");
                 self.backoff()
@@ -448,10 +450,15 @@ impl Relay {
         self.unclaimed = None;
     }
 
+    /// True when another relay has the slot and its name on it: whatever we had not settled is settled by that one.
+    fn is_followed(&self) -> bool {
+        self.stands_by() && matches!(&self.closed, Some(Closed::Held(_, LastHolder::NotOurs)))
+    }
+
     /// True when another process has the slot.
     fn stands_by(&self) -> bool {
         let held =
-            |closed: &Closed| matches!(closed, Closed::Held(holder) if self.last_backend_pid != Some(holder.pid));
+            |closed: &Closed| matches!(closed, Closed::Held(holder, _) if self.last_backend_pid != Some(holder.pid));
         !matches!(self.link, Link::Up(_)) && self.closed.as_ref().is_some_and(held)
     }
 
@@ -459,7 +466,7 @@ impl Relay {
     fn close(&mut self, closed: Closed) {
         match closed {
             Closed::Unreached(error) | Closed::Failed(error) if closed.is_final(self.streamed) => self.fail(error),
-            Closed::Held(_) | Closed::Unreached(_) | Closed::Failed(_) => self.closed = Some(closed),
+            Closed::Held(..) | Closed::Unreached(_) | Closed::Failed(_) => self.closed = Some(closed),
         }
     }
 
@@ -487,14 +494,13 @@ impl Relay {
     }
 
     fn show(&mut self, now: Instant) {
-        let (state, role, reasons) = self.condition(now);
+        let (followed, (state, role, reasons)) = (self.is_followed(), self.condition(now));
         let ledger = self.pipeline.ledger();
         let status = &mut self.board.status;
         status.confirmed = self.pipeline.confirmed();
         status.received = self.pipeline.received();
         status.server = status.server.max(status.received);
-        // What we had not settled when another process took the slot is settled by that one.
-        let oldest_unsettled = ledger.oldest().filter(|_| role == Role::Leader);
+        let oldest_unsettled = ledger.oldest().filter(|_| !followed);
         status.oldest_unsettled = oldest_unsettled.map(|entry| system_time(unix_ms(entry.committed_at)));
         status.inflight_events = ledger.inflight();
         status.inflight_bytes = ledger.inflight_bytes();

@@ -30,8 +30,8 @@ pub(super) struct Opened {
 
 /// Why there is no stream.
 pub(super) enum Closed {
-    /// Another session holds the slot.
-    Held(Holder),
+    /// Another session holds the slot; and whose name stands on it.
+    Held(Holder, LastHolder),
     /// The server could not be reached or did not let us in.
     Unreached(Error),
     /// The server let us in, and something failed there.
@@ -43,7 +43,7 @@ impl Closed {
     /// have its password, its certificate or its rights mended, a slot or publication that is gone stays gone.
     pub(super) fn is_final(&self, has_streamed: bool) -> bool {
         match self {
-            Closed::Held(_) => false,
+            Closed::Held(..) => false,
             Closed::Unreached(error) => error.is_definite() && !has_streamed,
             Closed::Failed(error) => error.is_definite() && !(has_streamed && error.sqlstate() == Some("42501")),
         }
@@ -52,7 +52,7 @@ impl Closed {
     /// The error behind it, if there is one.
     pub(super) fn error(&self) -> Option<&Error> {
         match self {
-            Closed::Held(_) => None,
+            Closed::Held(..) => None,
             Closed::Unreached(error) | Closed::Failed(error) => Some(error),
         }
     }
@@ -111,10 +111,7 @@ pub(super) async fn open(
         .map_err(|_| Error::transient("the server did not start to stream in time"))??;
     let place = catalog.position(&postgres.slot).await?;
     let predecessor = identity::predecessor(place.as_ref(), leader);
-    let last_holder = match predecessor {
-        Predecessor::Ourselves => LastHolder::Ours,
-        Predecessor::Gone | Predecessor::MayLive(_) => LastHolder::NotOurs,
-    };
+    let last_holder = last_holder(predecessor);
     let asked_at = Instant::now();
     let confirmed = still_ours(&catalog, postgres, backend_pid).await?;
     let wal_end = server.wal_lsn;
@@ -156,7 +153,10 @@ async fn await_slot(catalog: &Catalog, wanted: &Wanted, patience: Duration) -> s
     loop {
         let slot = usable(catalog.slot(&postgres.slot).await?, &postgres.slot, &postgres.connection.dbname)?;
         match slot.holder {
-            Some(holder) if Instant::now() >= end => return Err(Closed::Held(holder)),
+            Some(holder) if Instant::now() >= end => {
+                let place = catalog.position(&postgres.slot).await?;
+                return Err(Closed::Held(holder, last_holder(identity::predecessor(place.as_ref(), leader))));
+            }
             Some(_) => (was_held, free_since) = (true, None),
             None => {
                 let free_since = free_since.get_or_insert_with(Instant::now);
@@ -175,6 +175,13 @@ async fn await_slot(catalog: &Catalog, wanted: &Wanted, patience: Duration) -> s
             }
         }
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn last_holder(predecessor: Predecessor) -> LastHolder {
+    match predecessor {
+        Predecessor::Ourselves => LastHolder::Ours,
+        Predecessor::Gone | Predecessor::MayLive(_) => LastHolder::NotOurs,
     }
 }
 

@@ -63,8 +63,6 @@ const FELT: [&str; 20] = [
 /// Who asks for more than so many wants to know how far they are.
 const LONG: u64 = 100_000;
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// What an ordinary run may take.
-const ORDINARY: Duration = Duration::from_secs(60);
 
 #[test]
 fn nothing_is_lost_reordered_or_repeated_without_cause_in_any_history() {
@@ -88,7 +86,6 @@ fn nothing_is_lost_reordered_or_repeated_without_cause_in_any_history() {
         shares.fold(Tally::default(), Tally::add)
     });
     println!("{total:?} in {:.1?}", begun.elapsed());
-    assert!(total.histories as u64 > SEEDS || begun.elapsed() < ORDINARY, "this many must be quick");
     if many {
         // What is delivered in peace has met no misfortune, and one that leads to nothing has not struck.
         assert!(total.open_at_peace * 3 < total.committed * 2, "most of it was delivered in peace");

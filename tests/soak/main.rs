@@ -90,6 +90,12 @@ fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
         }
     }
     let elapsed = started.elapsed();
+    if let Some(panic) = broken {
+        // What was found until then is told first; the fault may be in force still, so the rounds have no end.
+        stage.keep_logs();
+        report.finish(elapsed, stage.memory.clone());
+        resume_unwind(panic);
+    }
     let last = stage.close_round(round);
     for closed in closed.into_iter().chain([last]) {
         before_the_judge.push_back(stage.judge_round(closed));
@@ -98,9 +104,7 @@ fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
     for judged in before_the_judge {
         report.judge(judged.join().expect("the oracle has a verdict"));
     }
-    let report = report.finish(elapsed, stage.memory.clone());
-    // What was found until then is told first.
-    broken.map_or(report, |panic| resume_unwind(panic))
+    report.finish(elapsed, stage.memory.clone())
 }
 
 /// Where the table and the story of the faults go: `target/soak`, and beside it for the tests' dozen.

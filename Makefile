@@ -6,7 +6,7 @@ SHELL := bash
 # Compiling librdkafka beside rustc takes memory: no more jobs than cores, and no more than four.
 export CARGO_BUILD_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 # Tests on real servers wait more than they compute.
-TEST_THREADS ?= 4
+TEST_THREADS ?= 3
 # Modules of tests/it that also run on the other versions of PostgreSQL.
 MATRIX_TESTS ?= smoke:: types:: crash:: keepalive:: publication:: shutdown:: stray::
 MATRIX_VERSIONS ?= 14 17 18
@@ -52,6 +52,11 @@ soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, aft
 	OUTBOXD_SOAK_MINUTES=$(MINUTES) OUTBOXD_SOAK_RATE=$(RATE) OUTBOXD_SOAK_SEED=$(SEED) \
 	    cargo test --release --locked --test soak -- --ignored --nocapture; code=$$?; \
 	    echo "the whole table: target/soak/report.md"; tail -n 14 target/soak/report.md; exit $$code
+
+.PHONY: bench
+bench: ## race against the limits of this machine on real servers; BENCH="--events 100000 --rounds 1 --only one-row" for less
+	scripts/setup test
+	cargo bench --locked --bench race -- $(BENCH)
 
 .PHONY: mutants
 mutants: ## put defects into a copy of the pure rooms: the simulation must notice each (part of `make test`)

@@ -532,8 +532,8 @@ mod tests {
                 prop_assert_eq!(ledger.inflight(), inflight.len() as u64);
                 prop_assert_eq!(ledger.inflight_bytes(), 10 * inflight.len() as u64);
                 prop_assert_eq!(ledger.lost(), lost.len() as u64);
-                for index in 0..naive.rows.len() {
-                    let known = ledger.known(entry(commits[index], 1).position);
+                for (index, commit) in commits.iter().enumerate() {
+                    let known = ledger.known(entry(*commit, 1).position);
                     prop_assert_eq!(known == Known::Lost, lost.contains(&index));
                     prop_assert!(known != Known::New);
                 }

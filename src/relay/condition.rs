@@ -76,6 +76,12 @@ impl Relay {
             let message = format!("broker {broker} has not answered for {} s{words}", silent.as_secs());
             return reason("kafka_silent", message, "see the broker, the network to it, and min.insync.replicas");
         }
+        let asked = self.asking.map(|since| now.saturating_duration_since(since)).filter(|asked| *asked >= SILENCE);
+        if let Some((asked, topic)) = asked.zip(self.sink.unanswered()) {
+            let message =
+                format!("no broker has said for {} s whether topic \"{topic}\" exists{words}", asked.as_secs());
+            return reason("kafka_silent", message, "see the brokers, and the network to them");
+        }
         if let Some(silent) = self.silence(now) {
             let message = format!("the oldest record on its way got no answer for {} s{words}", silent.as_secs());
             return reason("kafka_silent", message, "see whether the brokers of the topics' partitions run");

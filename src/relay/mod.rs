@@ -90,6 +90,8 @@ struct Relay {
     patience: Patience,
     /// The oldest record on its way, and since when it is that.
     oldest: (Option<Position>, Instant),
+    /// Since when the next record waits for an answer about its topic.
+    asking: Option<Instant>,
     due: Due,
     errand_out: bool,
     question_out: bool,
@@ -129,6 +131,7 @@ impl Relay {
             heard: now,
             patience: Patience::new(config.postgres.sender_timeout),
             oldest: (None, now),
+            asking: None,
             due: Due::from(now),
             errand_out: false,
             question_out: false,
@@ -508,6 +511,7 @@ impl Relay {
         if oldest != self.oldest.0 {
             self.oldest = (oldest, now);
         }
+        self.asking = self.sink.unanswered().map(|_| self.asking.unwrap_or(now));
         if matches!(&self.link, Link::Up(live) if live.held) {
             self.heard = now;
         }

@@ -247,6 +247,28 @@ fn a_network_to_kafka_disturbed_in_every_way_loses_and_repeats_nothing() {
 }
 
 #[test]
+fn a_topic_that_no_broker_tells_of_shows_in_time() {
+    let kafka = Kafka::options().proxied().start();
+    let scene = on_proxied(&kafka);
+    let mut relay = scene.relay();
+    scene.write("k", "1");
+    scene.reader.wait_count(1, PATIENCE);
+    // Nothing is on its way, so nobody owes an answer; the next event is for a topic that the relay has to ask about.
+    let another = format!("{}-another", scene.topic);
+    kafka.create_topic(&another, 1);
+    let struck = Instant::now();
+    kafka.node(0).proxy().stall();
+    scene.database.exec(
+        "insert into outbox (aggregate_type, aggregate_id, event_type, payload)
+         values (current_database() || '-another', 'k', 't', '2')",
+    );
+    relay.wait_noticed(struck, "kafka_silent");
+    kafka.node(0).proxy().heal();
+    eventually("the event arrives", PATIENCE, || relay.published() == 2.0);
+    relay.wait_ready();
+}
+
+#[test]
 fn both_networks_disturbed_at_once_within_the_lease_repeat_nothing() {
     let kafka = Kafka::options().proxied().start();
     let (scene, postgres) = proxied(on_proxied(&kafka), "30s");

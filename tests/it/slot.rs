@@ -96,6 +96,23 @@ fn a_position_table_that_is_locked_costs_neither_the_lease_nor_the_facts_of_the_
 }
 
 #[test]
+fn a_server_that_forgot_what_we_saved_is_taken_for_an_older_state_of_itself() {
+    let scene = Scene::new();
+    let mut relay = scene.relay();
+    scene.write("k", "1");
+    scene.reader.wait_count(1, PATIENCE);
+    let saved = "select confirmed::text from outboxd.position where confirmed > '0/0'";
+    eventually("the position is saved", PATIENCE, || scene.database.ask(saved).is_some());
+    // As if it had been restored in place, timeline and all.
+    scene.database.exec("update outboxd.position set confirmed = '0/1'");
+    assert!(scene.database.cut_replication(scene.config.slot()));
+    relay.wait_log("the server was put back to an older state", PATIENCE);
+    scene.write("k", "2");
+    scene.reader.wait_count(2, PATIENCE);
+    relay.wait_ready();
+}
+
+#[test]
 fn a_slot_that_was_moved_while_no_relay_ran_is_said_at_the_next_start_and_by_check() {
     let scene = Scene::new();
     let mut relay = scene.relay();

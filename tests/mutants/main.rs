@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bench;
+#[path = "../support/rooms.rs"]
+mod rooms;
 mod table;
 
 use std::sync::Mutex;

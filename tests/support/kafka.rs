@@ -6,7 +6,7 @@ mod node;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -83,6 +83,29 @@ impl Options {
 /// One broker or a cluster; what is done to it is done to every node.
 pub struct Kafka {
     nodes: Vec<Node>,
+    /// Ends behind the nodes.
+    _alone: Option<Alone>,
+}
+
+/// The right to run a cluster: several of them at once would starve everybody else on two cores.
+struct Alone;
+
+static CLUSTER_RUNS: Mutex<bool> = Mutex::new(false);
+static CLUSTER_ENDED: Condvar = Condvar::new();
+
+impl Alone {
+    fn wait() -> Alone {
+        let runs = CLUSTER_RUNS.lock().unwrap();
+        *CLUSTER_ENDED.wait_while(runs, |runs| *runs).unwrap() = true;
+        Alone
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        *CLUSTER_RUNS.lock().unwrap() = false;
+        CLUSTER_ENDED.notify_one();
+    }
 }
 
 impl Kafka {
@@ -297,7 +320,8 @@ impl Kafka {
 
     fn start_new(options: &Options, owner: &str) -> Kafka {
         archive_classes();
-        let kafka = Kafka { nodes: Node::quorum(options, owner) };
+        let alone = (options.brokers > 1).then(Alone::wait);
+        let kafka = Kafka { nodes: Node::quorum(options, owner), _alone: alone };
         kafka.start();
         kafka
     }

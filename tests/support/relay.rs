@@ -82,7 +82,8 @@ impl Config {
         run_binary(binary().args(arguments).arg("--config").arg(config))
     }
 
-    fn write(&self, directory: &Path) -> PathBuf {
+    /// Writes the file into a directory, and says where it is.
+    pub fn write(&self, directory: &Path) -> PathBuf {
         let path = directory.join("outboxd.toml");
         std::fs::write(&path, self.0.to_string()).unwrap();
         path

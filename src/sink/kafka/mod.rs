@@ -161,6 +161,11 @@ impl Kafka {
         self.topics.name(id)
     }
 
+    /// The topic that the next record is for, while nobody has said whether it exists.
+    pub fn unanswered(&self) -> Option<&str> {
+        self.topics.unanswered()
+    }
+
     /// Why records wait.
     pub fn reasons(&self) -> Vec<Reason> {
         self.topics.reasons()

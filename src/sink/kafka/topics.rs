@@ -134,6 +134,12 @@ impl Topics {
         }
     }
 
+    /// A topic that the next record is for, and that nobody has told of yet.
+    pub(super) fn unanswered(&self) -> Option<&str> {
+        let waits = |known: &&Known| known.awaited && known.finding == Finding::Unasked;
+        self.known.iter().find(waits).map(|known| known.name.as_str())
+    }
+
     /// The smallest message that some topic refuses.
     pub(super) fn smallest_limit(&self) -> Option<usize> {
         let limit = |finding: &Finding| match finding {

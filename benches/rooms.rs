@@ -1,0 +1,92 @@
+//! What an event costs in each pure room: time and allocations, on this machine, now. For a change to be judged by; a
+//! regression is found by `tests/instructions`, which a noisy machine does not disturb.
+//!
+//! ```sh
+//! cargo bench --bench rooms
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a benchmark fails")]
+
+#[path = "../tests/instructions/corridor.rs"]
+mod corridor;
+
+use corridor::{Corridor, EVENTS, outbox, stream};
+use divan::counter::ItemsCount;
+use divan::{AllocProfiler, Bencher, black_box};
+use outboxd::ledger::{Entry, Ledger, Ticket};
+use outboxd::lsn::{Lsn, Position};
+use outboxd::route::Router;
+use outboxd::source::outbox::{Layout, Outbox, Row, Step};
+use outboxd::source::{Encoding, pgoutput};
+
+#[global_allocator]
+static COUNTED: AllocProfiler = AllocProfiler::system();
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench]
+fn decode(bencher: Bencher) {
+    let stream = stream();
+    bencher.counter(ItemsCount::new(EVENTS)).bench(|| {
+        for body in &stream {
+            black_box(pgoutput::decode(body).unwrap());
+        }
+    });
+}
+
+#[divan::bench]
+fn decode_and_map(bencher: Bencher) {
+    let stream = stream();
+    let mut outbox = Outbox::new(&[outbox()], Layout::default());
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| walk(&stream, &mut outbox, |_| {}));
+}
+
+#[divan::bench]
+fn decode_map_and_route(bencher: Bencher) {
+    let stream = stream();
+    let mut layout = Layout::default();
+    let mut router = Router::new(&[], &mut layout);
+    let mut outbox = Outbox::new(&[outbox()], layout);
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
+        walk(&stream, &mut outbox, |row| {
+            black_box(router.route(row).unwrap());
+        });
+    });
+}
+
+#[divan::bench]
+fn ledger(bencher: Bencher) {
+    let mut ledger = Ledger::new(Lsn(0));
+    let mut commit = 0;
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
+        commit += 10;
+        let tickets: [Ticket; EVENTS] = std::array::from_fn(|row| {
+            let position = Position { commit: Lsn(commit), row: row as u64 + 1 };
+            ledger.issue(Entry { position, committed_at: 0, bytes: 700 })
+        });
+        ledger.mark(Lsn(commit + 5));
+        for ticket in tickets {
+            ledger.settle(ticket);
+        }
+        ledger.told(ledger.confirmed());
+    });
+}
+
+#[divan::bench]
+fn pipeline(bencher: Bencher) {
+    let mut corridor = Corridor::new();
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| corridor.flow());
+}
+
+/// Reads the stream, and shows each row.
+fn walk(stream: &[Vec<u8>], outbox: &mut Outbox, mut show: impl FnMut(&Row<'_>)) {
+    outbox.session_started(Encoding::Binary, Vec::new());
+    for body in stream {
+        if let Step::Row(row) = outbox.read(pgoutput::decode(body).unwrap(), body).unwrap() {
+            show(black_box(&row));
+            outbox.take();
+        }
+    }
+}

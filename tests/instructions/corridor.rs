@@ -1,0 +1,126 @@
+//! A corridor without sockets: a recorded stream, a pipeline that reads it, and a broker that takes everything.
+//!
+//! `stream.hex` is what PostgreSQL 15 sent, in binary, for 20 events in one transaction and ten transactions of one event
+//! each, with payloads of 500 bytes.
+
+use std::time::{Duration, Instant};
+
+use outboxd::config::{Columns, Limits, Outbox, OutboxSource};
+use outboxd::ledger::Ticket;
+use outboxd::lsn::Lsn;
+use outboxd::pipeline::{Clock, Flow, LastHolder, Pipeline, SessionStart, Settings};
+use outboxd::record::Record;
+use outboxd::sink::{Refused, Sink};
+use outboxd::source::wire::Frame;
+use outboxd::source::{Encoding, System};
+
+/// Events in the recorded stream.
+pub const EVENTS: usize = 30;
+
+/// The stream and whoever it flows through.
+pub struct Corridor {
+    stream: Vec<Vec<u8>>,
+    pipeline: Pipeline,
+    broker: Broker,
+    now: Instant,
+}
+
+/// Takes every record, and answers for many at once, as a broker does.
+#[derive(Default)]
+struct Broker(Vec<(u64, u32)>);
+
+impl Sink for Broker {
+    fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), Refused> {
+        std::hint::black_box(record);
+        self.0.push(ticket.into_parts());
+        Ok(())
+    }
+}
+
+impl Corridor {
+    /// A session that streams.
+    pub fn new() -> Corridor {
+        let second = Duration::from_secs(1);
+        let limits = Limits {
+            memory: 32 << 20,
+            window: 100_000,
+            event: 16 << 20,
+            settle: second,
+            shutdown: second,
+            primary_grace: second,
+            backoff: second,
+            probe: second,
+            sql: second,
+            slot_creation: second,
+        };
+        let settings = Settings { sender_timeout: 30 * second, limits };
+        let mut pipeline = Pipeline::new(&[outbox()], &[], "outboxd", settings);
+        let now = Instant::now();
+        let start = SessionStart {
+            system: System { id: 1, timeline: 1 },
+            wal_end: Lsn(u64::MAX),
+            confirmed: Lsn(1),
+            encoding: Encoding::Binary,
+            asked_at: now,
+            clock: Clock { at: now, shown: 0 },
+            others: Vec::new(),
+            last_holder: LastHolder::Ours,
+        };
+        pipeline.session_started(start, now);
+        pipeline.claimed();
+        Corridor { stream: stream(), pipeline, broker: Broker::default(), now }
+    }
+
+    /// The whole stream, a little later in the WAL than the last time.
+    pub fn flow(&mut self) {
+        let Corridor { stream, pipeline, broker, now } = self;
+        for body in stream {
+            advance(body);
+            let frame = Frame::Data { wal_end: Lsn(1), sent_at: 0, body };
+            assert_eq!(pipeline.frame(frame, *now, broker).ok(), Some(Flow::Taken));
+        }
+        for (number, generation) in broker.0.drain(..) {
+            assert!(pipeline.acked(Ticket::from_parts(number, generation)).is_some());
+        }
+        pipeline.tick(*now);
+        while pipeline.next_action().is_some() {}
+        assert_eq!(pipeline.ledger().span(), 0);
+    }
+}
+
+/// The messages, one by one.
+pub fn stream() -> Vec<Vec<u8>> {
+    let byte = |hex: &str, at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex digits");
+    let message = |hex: &str| (0..hex.len()).step_by(2).map(|at| byte(hex, at)).collect();
+    include_str!("stream.hex").lines().map(message).collect()
+}
+
+/// The outbox whose rows they are.
+pub fn outbox() -> Outbox {
+    let part = |name: &str| Some(name.to_owned());
+    let columns = Columns {
+        id: "id".into(),
+        aggregate_type: part("aggregate_type"),
+        aggregate_id: part("aggregate_id"),
+        event_type: part("event_type"),
+        payload: "payload".into(),
+        timestamp: part("created_at"),
+        headers: part("headers"),
+        partition: None,
+    };
+    Outbox { source: OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, columns }
+}
+
+/// Moves the positions of Begin and Commit on.
+fn advance(body: &mut [u8]) {
+    let positions: &[usize] = match body[0] {
+        b'B' => &[1],
+        b'C' => &[2, 10],
+        _ => &[],
+    };
+    for at in positions {
+        let field = &mut body[*at..*at + 8];
+        let later = u64::from_be_bytes(field.try_into().expect("eight bytes")) + (1 << 24);
+        field.copy_from_slice(&later.to_be_bytes());
+    }
+}

@@ -1,0 +1,52 @@
+//! What an event costs in the pure rooms, in instructions: a number that a noisy machine does not change, so that a change
+//! which makes the corridor slower shows.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "../support/rooms.rs"]
+mod rooms;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rooms::Rooms;
+
+/// Instructions per event, from the decoder to the settled ticket, as last measured. A change that makes it less writes the
+/// lesser one here.
+const COMMITTED: f64 = 5531.0;
+/// How much more is a regression.
+const TOLERATED: f64 = 1.05;
+/// Events in the recorded stream, as `corridor.rs` has it.
+const EVENTS: u64 = 30;
+
+#[test]
+fn an_event_costs_no_more_instructions_than_it_did() {
+    let rooms = Rooms::new("instructions");
+    rooms.lay_out(&["tests/instructions"], "[profile.release]\ncodegen-units = 1");
+    // The program lies where cargo looks for programs.
+    let program = rooms.package().join("src/bin/measure");
+    fs::create_dir(program.parent().unwrap()).unwrap();
+    fs::rename(rooms.package().join("tests/instructions"), &program).unwrap();
+    fs::rename(program.join("measure.rs"), program.join("main.rs")).unwrap();
+    let built = rooms.cargo(&["build", "--release", "--bin", "measure"]).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let program = rooms.target().join("release/measure");
+
+    // What the start costs is in both.
+    let (few, many) = (100, 1100);
+    let cost = instructions(&program, many) - instructions(&program, few);
+    let each = cost as f64 / ((many - few) * EVENTS) as f64;
+    println!("{each:.1} instructions per event; committed are {COMMITTED}");
+    assert!(each <= COMMITTED * TOLERATED, "{each:.1} instructions per event, where it was {COMMITTED}");
+}
+
+fn instructions(program: &Path, rounds: u64) -> u64 {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).arg(rounds.to_string());
+    let output = valgrind.output().expect("valgrind is installed: scripts/setup test");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let count = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    count.unwrap_or_else(|| panic!("valgrind does not say how many instructions:\n{said}"))
+}

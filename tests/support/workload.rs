@@ -260,7 +260,10 @@ impl Writer {
             }
             if let Some(rate) = self.load.events_per_second {
                 let due = Duration::from_secs_f64(own as f64 * self.load.connections as f64 / rate);
-                std::thread::sleep(due.saturating_sub(started.elapsed()));
+                // Behind a large transaction that is long: not without a look at whether it is over.
+                while started.elapsed() < due && !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(due.saturating_sub(started.elapsed()).min(Duration::from_millis(100)));
+                }
             }
         }
     }

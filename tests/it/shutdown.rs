@@ -97,8 +97,10 @@ fn a_relay_told_to_stop_inside_a_large_transaction_reads_to_its_end_and_repeats_
     kafka.pause();
     let mut truth = bulk::write(&scene, 5000, 100);
     in_flight(&relay, 100);
+    let told = Instant::now();
     relay.sigterm();
-    relay.wait_log("asked to stop", PATIENCE);
+    relay.wait_noticed(told, "stopping");
+    assert_eq!(relay.metric("outboxd_state{state=\"stopping\"}"), Some(1.0), "{}", relay.metrics());
     kafka.resume();
     assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
     assert!(!relay.log().contains("publish these rows again"), "{}", relay.log());

@@ -21,6 +21,13 @@ pub struct Turn {
     pub chance: u64,
 }
 
+impl Turn {
+    /// True when all of it is over as soon as it has struck.
+    pub fn is_a_blow(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_a_blow())
+    }
+}
+
 /// The deck. Each shuffle has every fault as often as its weight says.
 pub struct Deck {
     seed: u64,

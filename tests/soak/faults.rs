@@ -170,6 +170,7 @@ impl Fault {
             // Some events flow; if others do not for long, an operator must know all the same.
             Fault::BrokerKill | Fault::BrokerStop | Fault::BrokerPause => KAFKA,
             Fault::TopicRemade => &["topic_missing"],
+            fault if fault.ends_the_answers() => &["no answer", "stopping"],
             // What the server sends still comes, until it hears nothing for too long.
             Fault::Wire(Side::Postgres, Wire::LostToServer) => &[],
             Fault::Wire(side, Wire::HalfOpen | Wire::LostToServer | Wire::LostToClient | Wire::Stall) => match side {
@@ -180,13 +181,51 @@ impl Fault {
         }
     }
 
-    /// The metric that must move when readiness has to say so.
+    /// The metric that must move when readiness has to say so. A process that is gone has none.
     pub fn moves(self) -> Option<Metric> {
         match self.shows().first() {
             Some(&"postgres_unreachable") => Some(Metric::SessionsOrSilence),
-            Some(_) => Some(Metric::Lag),
+            _ if self.ends_the_answers() => None,
             None => None,
+            Some(_) => Some(Metric::Lag),
         }
+    }
+
+    /// Within this time readiness must have said so.
+    pub fn noticed(self) -> Duration {
+        Duration::from_millis(match self {
+            Fault::RelayKill | Fault::RelayTerm => 500,
+            // Its connections end when they notice that the postmaster is gone.
+            Fault::PostgresCrash => 3000,
+            // It closes its connections.
+            fault if fault.ends_the_server() => 1500,
+            // Five seconds, with some slack for a machine that is busy with everything else.
+            _ => 5500,
+        })
+    }
+
+    /// True when it may repeat events by itself: a process that dies, or whose lease ends while records are on their way.
+    fn may_repeat(self) -> bool {
+        use Wire::{HalfOpen, Stall};
+        match self {
+            Fault::RelayKill | Fault::TakeOver | Fault::RelayFreeze | Fault::LimitLowered => true,
+            Fault::Wire(Side::Both, wire) => matches!(wire, HalfOpen | Stall),
+            _ => false,
+        }
+    }
+
+    /// True when it strikes the relay that suffers, and nothing else.
+    fn is_the_relays(self) -> bool {
+        use Fault::{HandOver, LimitLowered, RelayFreeze, RelayKill, RelayTerm, SlotStolen, TakeOver, TopicRemade};
+        matches!(
+            self,
+            HandOver | LimitLowered | RelayFreeze | RelayKill | RelayTerm | SlotStolen | TakeOver | TopicRemade
+        )
+    }
+
+    /// True when the relay has neither readiness nor metrics any more, which shows all the better.
+    pub fn ends_the_answers(self) -> bool {
+        matches!(self, Fault::RelayKill | Fault::RelayTerm | Fault::RelayFreeze)
     }
 
     /// True when PostgreSQL itself ends, which closes every connection.
@@ -204,6 +243,48 @@ impl Fault {
             Fault::Wire(_, wire) => matches!(wire, Wire::Cut | Wire::Reset | Wire::HalfOpen),
             _ => false,
         }
+    }
+}
+
+/// Faults that struck together, or one before the other was over: whatever is repeated then is put down to them.
+pub struct Cause(Vec<Fault>);
+
+/// Between faults that struck in one turn.
+const AND: &str = " + ";
+/// Between these and those of the turn before, whose repeats may not have ended when they struck.
+const BEHIND: &str = " behind ";
+
+impl Cause {
+    /// How it is written.
+    pub fn name(faults: &[Fault], before: Option<&str>) -> String {
+        let names: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        names.join(AND) + &before.map(|before| format!("{BEHIND}{before}")).unwrap_or_default()
+    }
+
+    /// Reads what `name` wrote; of any other text, such as that for no fault at all, nothing.
+    pub fn read(name: &str) -> Cause {
+        let parts = name.split(BEHIND).flat_map(|turn| turn.split(AND));
+        Cause(parts.filter_map(|part| Fault::all().into_iter().find(|fault| fault.to_string() == part)).collect())
+    }
+
+    /// Only those that reach a relay whose process nobody touches.
+    pub fn of_the_survivor(mut self) -> Cause {
+        self.0.retain(|fault| !fault.is_the_relays());
+        self
+    }
+
+    /// True when the relay died without a word.
+    pub fn is_sudden_death(&self) -> bool {
+        self.0.iter().any(|fault| matches!(fault, Fault::RelayKill | Fault::TakeOver))
+    }
+
+    /// What docs/delivery-semantics.md allows: deaths, lost leases, a stop that cannot end in time, and both servers away.
+    pub fn may_repeat(&self) -> bool {
+        let Cause(faults) = self;
+        let away = |part: Part| faults.iter().any(|fault| fault.takes().contains(&part));
+        let several = faults.len() > 1;
+        faults.iter().any(|fault| fault.may_repeat())
+            || several && (faults.contains(&Fault::RelayTerm) || away(Part::Postgres) && away(Part::Kafka))
     }
 }
 

@@ -7,16 +7,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::faults::{Fault, Side, Wire};
+use crate::faults::{Cause, Fault, Side, Wire};
 use crate::support::oracle::Verdict;
 use crate::watch::Memory;
-
-/// Within this time readiness must have turned, with some slack for a machine that is busy with everything else.
-const NOTICED: Duration = Duration::from_millis(5500);
-/// A server that stops closes its connections, which shows at once.
-const NOTICED_AT_ONCE: Duration = Duration::from_millis(1500);
-/// Those of one whose postmaster was killed end when they notice that.
-const NOTICED_BY_ORPHANS: Duration = Duration::from_millis(3000);
 
 /// True for the faults that count under some name.
 type Kind = fn(Fault) -> bool;
@@ -39,41 +32,40 @@ pub struct Struck {
     pub fault: Fault,
     /// All that struck in the same turn.
     pub together: String,
+    /// These, and those of the turn before when they were not over: what repeats are put down to.
+    pub cause: String,
     pub lasted: Duration,
     /// How long it took to strike.
     pub in_force_after: Duration,
-    /// How long events could not flow because of it, at the least.
-    pub outage: Duration,
     /// Until events committed after it were readable; `None` when that took too long.
     pub recovery: Option<Duration>,
     /// Until both relays were ready after that; `None` when that took too long.
     pub ready_again: Option<Duration>,
     /// What `/readyz` said of it, and how long after the strike.
     pub told: BTreeMap<String, Duration>,
-    /// A metric has shown it, or need not.
+    /// What `/readyz` and a metric had to show of it, if they had to.
+    pub due: Option<Due>,
+}
+
+/// A fault stopped events for longer than readiness may be wrong about it.
+#[derive(Debug)]
+pub struct Due {
+    /// The reasons of which one had to be given; any, without them.
+    pub reasons: Option<&'static [&'static str]>,
+    /// By then.
+    pub within: Duration,
+    /// A metric has moved.
     pub moved: bool,
 }
 
 impl Struck {
-    /// It stopped events for longer than readiness may be wrong about it. Of a pair, one fault may hide what the other
-    /// would show.
-    fn must_show(&self) -> bool {
-        !self.fault.shows().is_empty() && !self.is_one_of_two() && self.outage > self.noticed()
-    }
-
     /// It had to show, and readiness did not say so in time or no metric has moved.
     fn was_hidden(&self) -> bool {
-        let in_time = self.in_force_after + self.noticed();
-        let told = self.fault.shows().iter().filter_map(|reason| self.told.get(*reason));
-        self.must_show() && !(self.moved && told.into_iter().any(|after| *after <= in_time))
-    }
-
-    fn noticed(&self) -> Duration {
-        match self.fault {
-            Fault::PostgresCrash => NOTICED_BY_ORPHANS,
-            fault if fault.ends_the_server() => NOTICED_AT_ONCE,
-            _ => NOTICED,
-        }
+        self.due.as_ref().is_some_and(|due| {
+            let is_right = |said: &str| due.reasons.is_none_or(|reasons| reasons.contains(&said));
+            let mut told = self.told.iter().filter(|(said, _)| is_right(said));
+            !(due.moved && told.any(|(_, after)| *after <= self.in_force_after + due.within))
+        })
     }
 
     fn is_one_of_two(&self) -> bool {
@@ -110,6 +102,8 @@ struct Total {
     /// The events of the key that had fewest in any round.
     fewest_per_key: usize,
     violations: usize,
+    /// Repeats whose faults must not repeat anything.
+    unexplained: usize,
     unfinished: usize,
     slowest_drain: Duration,
     /// Of the relay that is killed, by the faults that were last.
@@ -155,9 +149,9 @@ impl Report {
 
     /// A fault was lifted, and events flow again.
     pub fn add(&mut self, struck: Struck) {
-        let Struck { fault, together, lasted, recovery, ready_again, told, moved, .. } = &struck;
+        let Struck { fault, cause, lasted, recovery, ready_again, told, due, .. } = &struck;
         let ended = format!("lasted {lasted:.1?}, recovered in {recovery:.1?}, ready {ready_again:.1?} later");
-        writeln!(self.story, "{} {fault} [{together}] {ended}, told {told:.1?}, moved {moved}", now()).unwrap();
+        writeln!(self.story, "{} {fault} [{cause}] {ended}, told {told:.1?}, due {due:?}", now()).unwrap();
         self.struck.push(struck);
     }
 
@@ -176,9 +170,10 @@ impl Report {
         total.committed += judged.relay.committed;
         total.unfinished += usize::from(judged.drained.is_none());
         total.slowest_drain = total.slowest_drain.max(judged.drained.unwrap_or_default());
-        for (name, verdict, duplicates) in [
-            ("relay", &judged.relay, &mut total.duplicates),
-            ("survivor", &judged.survivor, &mut total.survivor_duplicates),
+        let suffers: fn(Cause) -> Cause = |cause| cause;
+        for (name, verdict, duplicates, reaching) in [
+            ("relay", &judged.relay, &mut total.duplicates, suffers),
+            ("survivor", &judged.survivor, &mut total.survivor_duplicates, Cause::of_the_survivor),
         ] {
             total.lost += verdict.lost;
             total.reordered += verdict.reordered;
@@ -187,6 +182,13 @@ impl Report {
             total.violations += verdict.violations.len();
             for (cause, count) in &verdict.duplicates_by_cause {
                 *duplicates.entry(cause.clone()).or_default() += count;
+                if !reaching(Cause::read(cause)).may_repeat() {
+                    total.unexplained += count;
+                    eprintln!(
+                        "round {}, {name}: {count} repeats after \"{cause}\", which repeats nothing",
+                        total.rounds
+                    );
+                }
             }
             writeln!(self.story, "{} round {}, {name}: {verdict}", now(), total.rounds).unwrap();
             if !verdict.violations.is_empty() {
@@ -222,11 +224,11 @@ impl Report {
     /// Fails the test when a promise was broken, or nothing was tried.
     #[track_caller]
     pub fn assert_nothing_broken(&self) {
-        let Total { committed, violations, unfinished, .. } = self.total;
+        let Total { committed, violations, unexplained, unfinished, .. } = self.total;
         assert!(committed > 1000 && !self.struck.is_empty(), "too little happened to say anything");
         assert!(self.total.samples > 0, "in some round no confirmed position was seen");
-        let broken = (violations, unfinished, self.hidden(), self.stuck());
-        assert_eq!(broken, (0, 0, 0, 0), "see {}", self.directory.join("story.log").display());
+        let broken = (violations, unexplained, unfinished, self.hidden(), self.stuck());
+        assert_eq!(broken, (0, 0, 0, 0, 0), "see {}", self.directory.join("story.log").display());
     }
 
     /// Fails the test when it took this long and says little all the same.
@@ -262,7 +264,7 @@ impl Report {
     }
 
     fn must_show(&self) -> usize {
-        self.struck.iter().filter(|struck| struck.must_show()).count()
+        self.struck.iter().filter(|struck| struck.due.is_some()).count()
     }
 
     fn hidden(&self) -> usize {
@@ -295,11 +297,9 @@ impl Report {
         let total = &self.total;
         let survivors = total.survivor_duplicates.values().sum::<usize>();
         let own = total.duplicates.values().sum::<usize>();
-        let sudden = [Fault::RelayKill, Fault::TakeOver];
-        let is_death =
-            |cause: &str| cause.split(" + ").any(|part| sudden.iter().any(|fault| fault.to_string() == part));
+        let is_death = |cause: &str| Cause::read(cause).is_sudden_death();
         let by_death = total.duplicates.iter().filter(|(cause, _)| is_death(cause)).map(|(_, n)| n).sum::<usize>();
-        let deaths = self.struck.iter().filter(|struck| sudden.contains(&struck.fault)).count();
+        let deaths = self.struck.iter().filter(|struck| is_death(&struck.fault.to_string())).count();
         let pairs = self.struck.iter().filter(|struck| struck.is_one_of_two()).count();
         let events = self.events_per_second();
         let [early, late] = self.memory.map(megabytes);
@@ -319,6 +319,7 @@ impl Report {
                 "- duplicates of the survivor, whose process nobody touched: {survivors}; by cause: {}",
                 causes(&total.survivor_duplicates)
             ),
+            format!("- duplicates after faults that must not repeat anything {}", total.unexplained),
             format!(
                 "- after the faults of a round the rest had arrived and was confirmed within {:.1?} at most",
                 total.slowest_drain

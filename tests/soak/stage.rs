@@ -37,6 +37,8 @@ pub struct Stage {
     pub survivor: Relay,
     /// The event that a fault of its own holds back.
     pub stranded: Option<Stranded>,
+    /// The fault before this one, when it struck before all was over.
+    pub unsettled: Option<String>,
     pub probes: Reader,
     pub config: Config,
     pub watch: Watch,
@@ -106,6 +108,7 @@ impl Stage {
             relay,
             leaving: None,
             stranded: None,
+            unsettled: None,
             survivor,
             probes,
             config,
@@ -176,7 +179,8 @@ impl Stage {
         format!("round-{}", self.rounds)
     }
 
-    fn slots(&self) -> [String; 2] {
+    /// The relay's, and the survivor's.
+    pub fn slots(&self) -> [String; 2] {
         [self.config.slot().to_string(), format!("{}_survivor", self.config.slot())]
     }
 

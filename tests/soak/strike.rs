@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::deck::Turn;
-use crate::faults::{Fault, Side, Wire};
-use crate::report::Struck;
+use crate::faults::{Cause, Fault, Side, Wire};
+use crate::report::{Due, Struck};
 use crate::stage::{LIVENESS, PROBE, Stage, keep_log, topics};
 use crate::support::kafka::Node;
 use crate::support::postgres::Stop;
@@ -23,15 +23,16 @@ const PROBES: usize = 12;
 impl Stage {
     /// Strikes, waits, lifts, and measures how long an event takes that is committed afterwards.
     pub fn strike(&mut self, turn: &Turn, rounds: &[&[Reader; 2]]) -> Vec<Struck> {
-        let names: Vec<String> = turn.faults.iter().map(Fault::to_string).collect();
-        rounds.iter().flat_map(|readers| readers.iter()).for_each(|reader| reader.disturbed(&names.join(" + ")));
+        let (together, before) = (Cause::name(&turn.faults, None), self.unsettled.take());
+        let cause = Cause::name(&turn.faults, before.as_deref());
+        rounds.iter().flat_map(|readers| readers.iter()).for_each(|reader| reader.disturbed(&cause));
         let connections: Vec<usize> = turn.faults.iter().map(|fault| self.connections_made(*fault, turn)).collect();
         self.watch.begin();
         let begun = Instant::now();
         let mut hit: Vec<bool> = turn.faults.iter().map(|fault| self.begin(*fault, turn)).collect();
         // A server that is told to stop serves until it has: the outage begins when it is gone.
         let in_force_after = begun.elapsed();
-        let blow = turn.faults.iter().all(|fault| fault.is_a_blow());
+        let blow = turn.is_a_blow();
         let at_once = blow.then(|| self.flows_after());
         within(turn.hold.saturating_sub(begun.elapsed()), || None::<()>);
         for ((fault, hit), connections) in turn.faults.iter().zip(&mut hit).zip(connections).rev() {
@@ -49,19 +50,41 @@ impl Stage {
             assert!(matches!(first.wait_exit(PATIENCE), None | Some(0)), "{}", first.log());
             keep_log(&first);
         }
+        // Every other time the next fault strikes before all of this one is over.
+        if before.is_none() && turn.chance.is_multiple_of(2) {
+            self.unsettled = Some(cause.clone());
+        } else {
+            assert!(self.is_settled(), "what was written is not confirmed\n{}", self.relay.log());
+        }
         let outage = if blow { recovery.unwrap_or(LIVENESS) } else { lasted - in_force_after };
         let struck = turn.faults.iter().map(|fault| Struck {
             fault: *fault,
-            together: names.join(" + "),
+            together: together.clone(),
+            cause: cause.clone(),
             lasted,
             in_force_after,
-            outage,
             recovery,
             ready_again,
             told: self.watch.seen(),
-            moved: fault.moves().is_none_or(|metric| self.watch.moved(metric)),
+            due: self.due(*fault, turn, outage),
         });
         struck.zip(hit).filter(|(struck, hit)| *hit || struck.is_stuck()).map(|(struck, _)| struck).collect()
+    }
+
+    /// What an operator must have seen, if events could not flow for this long. Of two faults one may hide what the other
+    /// would show, so any reason will do; one that lasts while the other only strikes is what the time is of.
+    fn due(&self, fault: Fault, turn: &Turn, outage: Duration) -> Option<Due> {
+        let blow = turn.is_a_blow();
+        let within = turn.faults.iter().map(|fault| fault.noticed()).max().expect("there is one");
+        let must_show = !fault.shows().is_empty() && fault.is_a_blow() == blow && outage > within;
+        must_show.then(|| Due {
+            reasons: (turn.faults.len() == 1).then(|| fault.shows()),
+            within,
+            moved: turn
+                .faults
+                .iter()
+                .any(|fault| fault.ends_the_answers() || fault.moves().is_some_and(|metric| self.watch.moved(metric))),
+        })
     }
 
     /// How long events take that are committed now, for all partitions; `None` when that is too long.
@@ -82,6 +105,13 @@ impl Stage {
         let started = Instant::now();
         let ready = |relay: &Relay| relay.readiness().is_some_and(|(status, _)| status == 200);
         within(LIVENESS, || (ready(&self.relay) && ready(&self.survivor)).then(|| started.elapsed()))
+    }
+
+    /// Waits until all that was written by now is published and confirmed: what is repeated later is not this fault's.
+    fn is_settled(&self) -> bool {
+        let written = self.database.written();
+        let confirmed = |slot: &String| self.database.confirmed(slot).is_some_and(|confirmed| confirmed >= written);
+        within(LIVENESS, || self.slots().iter().all(confirmed).then_some(())).is_some()
     }
 
     /// Makes it happen; false when it turns out that it did not.

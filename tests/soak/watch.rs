@@ -24,6 +24,9 @@ struct Numbers {
 /// Silence and lag of this many seconds are no everyday thing.
 const LONG: f64 = 2.0;
 
+/// A probe that waits for longer than this has no answer.
+const ANSWER: Duration = Duration::from_secs(1);
+
 struct Asked {
     /// The relay's HTTP port.
     port: AtomicU16,
@@ -87,7 +90,7 @@ impl Watch {
 
 impl Asked {
     fn scrape(&self) {
-        let Some((200, text)) = get_at(self.port.load(Ordering::Relaxed), "/metrics") else { return };
+        let Some((200, text)) = get_at(self.port.load(Ordering::Relaxed), "/metrics", ANSWER) else { return };
         let number = |name: &str| sum_samples(&text, name).unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let seen = Numbers {
@@ -106,7 +109,7 @@ impl Asked {
 
     fn ask(&self) {
         let asked_at = Instant::now();
-        let reasons = match readiness_at(self.port.load(Ordering::Relaxed)) {
+        let reasons = match readiness_at(self.port.load(Ordering::Relaxed), ANSWER) {
             None => vec!["no answer".to_string()],
             Some((200, _)) => Vec::new(),
             Some((_, body)) => {

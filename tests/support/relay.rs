@@ -16,6 +16,8 @@ use super::postgres::Database;
 use super::process::{Farewell, Log, Process, Scratch, resident_bytes};
 use super::{PATIENCE, eventually, free_port, log_path, test_name, within};
 
+/// How long its HTTP server may take for an answer.
+const ANSWER: Duration = Duration::from_secs(5);
 /// A fault that lasts shows within this time of its strike.
 pub const NOTICED: Duration = Duration::from_secs(5);
 
@@ -214,7 +216,7 @@ impl Relay {
 
     /// Status and JSON of `/readyz`; `None` while nobody answers.
     pub fn readiness(&self) -> Option<(u16, Value)> {
-        readiness_at(self.http)
+        readiness_at(self.http, ANSWER)
     }
 
     /// The text of `/metrics`.
@@ -247,6 +249,11 @@ impl Relay {
         self.metric("outboxd_reconnects_total{side=\"postgres\"}").expect("it is always there")
     }
 
+    /// Lost connections to brokers, and requests that failed or got no answer; none before the first statistics.
+    pub fn kafka_errors(&self) -> f64 {
+        self.metric("outboxd_kafka_errors_total").unwrap_or(0.0)
+    }
+
     /// Producers that were replaced.
     #[track_caller]
     pub fn producers_replaced(&self) -> f64 {
@@ -262,7 +269,7 @@ impl Relay {
 
     /// Status and body of a GET; `None` while nobody answers.
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
-        get_at(self.http, path)
+        get_at(self.http, path, ANSWER)
     }
 
     /// The port of its HTTP side.
@@ -317,21 +324,22 @@ impl Relay {
     }
 }
 
+/// What is left of the five seconds within which a fault must show.
 #[track_caller]
-fn left_to_notice(struck: Instant) -> Duration {
+pub fn left_to_notice(struck: Instant) -> Duration {
     NOTICED.checked_sub(struck.elapsed()).expect("the test looks in time")
 }
 
 /// Status and JSON of `/readyz` of the relay with this HTTP port; `None` while nobody answers.
-pub fn readiness_at(port: u16) -> Option<(u16, Value)> {
-    let (status, body) = get_at(port, "/readyz")?;
+pub fn readiness_at(port: u16, patience: Duration) -> Option<(u16, Value)> {
+    let (status, body) = get_at(port, "/readyz", patience)?;
     Some((status, serde_json::from_str(&body).unwrap_or(Value::Null)))
 }
 
 /// Status and body of a GET at this port; `None` while nobody answers.
-pub fn get_at(port: u16, path: &str) -> Option<(u16, String)> {
+pub fn get_at(port: u16, path: &str, patience: Duration) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(patience)).unwrap();
     // HTTP/1.0: the body ends with the connection, whatever its length.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
     let mut answer = String::new();

@@ -51,11 +51,11 @@ soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, aft
 	OUTBOXD_SEEDS=$(SEEDS) OUTBOXD_FIRST_SEED=$(FIRST_SEED) cargo test --release --locked --test pipeline -- --nocapture
 	OUTBOXD_SOAK_MINUTES=$(MINUTES) OUTBOXD_SOAK_RATE=$(RATE) OUTBOXD_SOAK_SEED=$(SEED) \
 	    cargo test --release --locked --test soak -- --ignored --nocapture; code=$$?; \
-	    echo "the whole table: target/soak/report.md"; tail -n 14 target/soak/report.md; exit $$code
+	    echo "the whole table: target/soak/report.md"; tail -n 18 target/soak/report.md; exit $$code
 
 .PHONY: bench
-bench: ## race against the limits of this machine on real servers; BENCH="--events 100000 --rounds 1 --only one-row" for less
-	scripts/setup test
+bench: ## race against the limits of this machine; BENCH="--debezium" with the incumbent, "--events 100000 --rounds 1 --only one-row" for less
+	scripts/setup $(if $(findstring --debezium,$(BENCH)),race,test)
 	cargo bench --locked --bench race -- $(BENCH)
 
 .PHONY: mutants

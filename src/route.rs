@@ -10,7 +10,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::config;
-use crate::config::Piece;
+use crate::config::{Envelope, Piece};
 use crate::record::{Headers, Record, Rejected};
 use crate::source::outbox::{Layout, Name, Place, Row};
 
@@ -28,6 +28,7 @@ struct Route {
     matches: Vec<(Place, Glob)>,
     topic: Pattern,
     key: Pattern,
+    envelope: Envelope,
     headers: Vec<(String, Pattern)>,
 }
 
@@ -76,6 +77,7 @@ impl Route {
             matches: route.matches.iter().map(|(name, glob)| (layout.place(name), Glob::new(glob))).collect(),
             topic: Pattern::new(&route.topic, layout),
             key: Pattern::new(&route.key, layout),
+            envelope: route.envelope,
             headers: route.headers.iter().map(|(name, p)| (name.clone(), Pattern::new(p, layout))).collect(),
         }
     }
@@ -92,14 +94,20 @@ impl Route {
             ("aggregate_type", Place::AGGREGATE_TYPE),
             ("aggregate_id", Place::AGGREGATE_ID),
         ];
+        let (parts, with_position) = match self.envelope {
+            Envelope::Full => (&parts[..], true),
+            Envelope::Id => (&parts[..1], false),
+        };
         for (name, place) in parts {
-            if let Some(value) = row.bytes(place) {
+            if let Some(value) = row.bytes(*place) {
                 headers.push(name, Some(value));
             }
         }
-        headers.push_with("lsn", |bytes| {
-            write!(bytes, "{}", row.position).expect("a vector takes all that is written to it");
-        });
+        if with_position {
+            headers.push_with("lsn", |bytes| {
+                write!(bytes, "{}", row.position).expect("a vector takes all that is written to it");
+            });
+        }
         for (name, pattern) in &self.headers {
             if !pattern.is_null(row) {
                 let mut written = Ok(());
@@ -315,6 +323,16 @@ mod tests {
             timestamp_ms: 946_684_800_002,
         };
         assert_eq!(route(&[], event).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_envelope_of_the_id_alone_keeps_the_headers_that_were_asked_for() {
+        let headers = vec![("tenant".to_owned(), pattern(&["t"]))];
+        let routes = [config::Route { envelope: Envelope::Id, headers, ..config::Route::default() }];
+        let event = r#"{"id": 1, "aggregate_type": "a", "event_type": "e", "payload": 1, "headers": {"trace": "x"}}"#;
+        let made = route(&routes, event).unwrap();
+        let names: Vec<_> = made.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["id", "tenant", "trace"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
+use crate::debezium::{Task, Tuning};
 use crate::meter::{Meter, Part, Used};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
@@ -23,7 +24,10 @@ use crate::workload::Workload;
 
 /// Longer than any lap takes.
 const LAP: Duration = Duration::from_secs(600);
-const PARTITIONS: i32 = 6;
+/// Of every topic.
+pub const PARTITIONS: i32 = 6;
+/// Until a JVM with Debezium reads.
+const STARTED: Duration = Duration::from_secs(120);
 
 /// Who races.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,18 +39,29 @@ pub enum Contender {
     Producer,
     ReaderAndProducer,
     Outboxd,
+    /// With the headers that Debezium's router gives a record: `id`.
+    OutboxdIdOnly,
+    Debezium(Tuning),
 }
 
 impl Contender {
-    /// All of them, in the order of the table.
-    pub const ALL: [Contender; 6] = [
+    /// The limits and the relay, in the order of the table.
+    pub const USUAL: [Contender; 7] = [
         Contender::RecvText,
         Contender::RecvBinary,
         Contender::Reader,
         Contender::Producer,
         Contender::ReaderAndProducer,
         Contender::Outboxd,
+        Contender::OutboxdIdOnly,
     ];
+    /// The incumbent.
+    pub const DEBEZIUM: [Contender; 2] = [Contender::Debezium(Tuning::Default), Contender::Debezium(Tuning::Backlog)];
+
+    /// True for those that publish events of a database.
+    pub fn is_a_relay(self) -> bool {
+        matches!(self, Contender::Outboxd | Contender::OutboxdIdOnly | Contender::Debezium(_))
+    }
 }
 
 impl fmt::Display for Contender {
@@ -58,6 +73,9 @@ impl fmt::Display for Contender {
             Contender::Producer => "a bare producer",
             Contender::ReaderAndProducer => "both at once",
             Contender::Outboxd => "outboxd",
+            Contender::OutboxdIdOnly => "outboxd, header id only",
+            Contender::Debezium(Tuning::Default) => "Debezium, as it comes",
+            Contender::Debezium(_) => "Debezium, tuned",
         })
     }
 }
@@ -130,23 +148,23 @@ impl Track {
         self.database.exec(&format!("select pg_copy_logical_replication_slot('{master}', '{slot}')"));
         self.kafka.create_topic(&topic, PARTITIONS);
         let meter = Meter::start();
-        meter.watch(Part::Broker, self.kafka.node(0).pid());
-        let begun = Instant::now();
+        meter.watch_from_now(Part::Broker, self.kafka.node(0).pid());
         let took = match contender {
             Contender::RecvText => self.race(&meter, &slot, &mut [self.recvlogical(&slot, "false")]),
             Contender::RecvBinary => self.race(&meter, &slot, &mut [self.recvlogical(&slot, "true")]),
             Contender::Reader => self.race(&meter, &slot, &mut [self.reader(&slot)]),
             Contender::Producer => self.race(&meter, &slot, &mut [self.producer(&topic)]),
             Contender::ReaderAndProducer => self.race(&meter, &slot, &mut [self.reader(&slot), self.producer(&topic)]),
-            Contender::Outboxd => self.outboxd(&meter, &slot, &topic, begun),
+            Contender::Outboxd => self.outboxd(&meter, &slot, &topic, ""),
+            Contender::OutboxdIdOnly => self.outboxd(&meter, &slot, &topic, "envelope = \"id\""),
+            Contender::Debezium(tuning) => self.debezium(&meter, &slot, &topic, tuning),
         };
         let lap = Lap { events: self.events, took, used: meter.read() };
         match contender {
             Contender::RecvText | Contender::RecvBinary | Contender::Reader => {}
-            Contender::Producer | Contender::ReaderAndProducer | Contender::Outboxd => self.assert_all_arrived(&topic),
+            _ => self.assert_all_arrived(&topic),
         }
-        let free = || self.database.connect().execute("select pg_drop_replication_slot($1)", &[&slot]).is_ok();
-        eventually("the slot is free", PATIENCE, free);
+        drop_slot(&self.database, &slot);
         self.kafka.delete_topic(&topic);
         lap
     }
@@ -157,7 +175,7 @@ impl Track {
         let start = |program: &mut Command| Process::spawn(program.stdout(Stdio::null()), Farewell::Kill);
         let mut running: Vec<Process> = programs.iter_mut().map(start).collect();
         running.iter().for_each(|process| meter.watch(Part::Contender, process.id()));
-        self.watch_walsender(meter, slot, || running[0].exited().is_some());
+        self.watch_walsender(meter, slot, Duration::from_secs(2), || running[0].exited().is_some());
         for process in &mut running {
             let ended = process.wait(LAP).expect("a lap ends");
             assert!(ended.success(), "{ended}");
@@ -165,12 +183,13 @@ impl Track {
         begun.elapsed()
     }
 
-    fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, begun: Instant) -> Duration {
-        let route = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"");
+    fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, more: &str) -> Duration {
+        let begun = Instant::now();
+        let route = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"\n{more}");
         let config = self.config.clone().without("route").add("route", &route).set("postgres.slot", slot);
         let mut relay = Relay::start(&config);
         meter.watch(Part::Contender, relay.pid());
-        self.watch_walsender(meter, slot, || false);
+        self.watch_walsender(meter, slot, PATIENCE, || false);
         relay.wait_ready();
         let all = || (relay.published() >= self.events as f64).then(|| begun.elapsed());
         // Asking costs the relay something, too.
@@ -184,9 +203,25 @@ impl Track {
         took
     }
 
+    /// Neither the time nor the processor that it needs until it reads are counted: only a first start is slow.
+    fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning) -> Duration {
+        let task = Task { database: &self.database, kafka: &self.kafka, slot, publication: self.config.slot(), topic };
+        let mut debezium = task.start(tuning, self.scratch.path());
+        self.watch_walsender(meter, slot, STARTED, || debezium.exited().is_some());
+        let begun = Instant::now();
+        meter.watch_from_now(Part::Contender, debezium.id());
+        let ends = self.consumer();
+        let took = within(LAP, || {
+            std::thread::sleep(Duration::from_millis(40));
+            (published(&ends, topic) >= self.events).then(|| begun.elapsed())
+        });
+        let log = || std::fs::read_to_string(self.scratch.path().join("debezium.log")).unwrap_or_default();
+        took.unwrap_or_else(|| panic!("{} of {}\n{}", published(&ends, topic), self.events, log()))
+    }
+
     /// The walsender is known once the slot has one; a program that only produces has none.
-    fn watch_walsender(&self, meter: &Meter, slot: &str, mut over: impl FnMut() -> bool) {
-        let found = within(Duration::from_secs(2), || match self.database.walsender(slot) {
+    fn watch_walsender(&self, meter: &Meter, slot: &str, patience: Duration, mut over: impl FnMut() -> bool) {
+        let found = within(patience, || match self.database.walsender(slot) {
             Some(pid) => Some(Some(pid)),
             None => over().then_some(None),
         });
@@ -213,19 +248,23 @@ impl Track {
         role("producer", &[self.kafka.brokers(), topic.to_string(), events, values.display().to_string()])
     }
 
-    /// Reads the topic to its end: every event is there.
-    fn assert_all_arrived(&self, topic: &str) {
+    fn consumer(&self) -> BaseConsumer {
         let mut client = self.kafka.client();
         client.set("group.id", "race").set("enable.auto.commit", "false");
-        let consumer: BaseConsumer = client.create().unwrap();
-        let (mut places, mut left) = (TopicPartitionList::new(), 0);
+        client.create().unwrap()
+    }
+
+    /// Reads the topic to its end: every event is there.
+    fn assert_all_arrived(&self, topic: &str) {
+        let consumer = self.consumer();
+        let mut places = TopicPartitionList::new();
         for partition in 0..PARTITIONS {
             places.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
-            left += consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap().1;
         }
+        let records = published(&consumer, topic);
         consumer.assign(&places).unwrap();
         let mut ids = HashSet::new();
-        for _ in 0..left {
+        for _ in 0..records {
             let record = consumer.poll(PATIENCE).expect("there is one more").unwrap();
             let headers = record.headers().expect("every record has headers");
             let id = headers.iter().find(|header| header.key == "id").and_then(|header| header.value);
@@ -233,6 +272,18 @@ impl Track {
         }
         assert_eq!(ids.len() as u64, self.events, "events in {topic}");
     }
+}
+
+/// How many records a topic has.
+fn published(consumer: &BaseConsumer, topic: &str) -> u64 {
+    let end = |partition| consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap().1 as u64;
+    (0..PARTITIONS).map(end).sum()
+}
+
+/// Drops a slot as soon as nobody reads from it.
+pub fn drop_slot(database: &Database, slot: &str) {
+    let free = || database.connect().execute("select pg_drop_replication_slot($1)", &[&slot]).is_ok();
+    eventually("the slot is free", PATIENCE, free);
 }
 
 /// This program again, in a role.

@@ -59,10 +59,17 @@ impl Meter {
         Meter { shared, thread }
     }
 
-    /// Watches a process from now on.
+    /// Watches a process that has just been started: it owes all that it has used.
     pub fn watch(&self, part: Part, pid: u32) {
-        // A process that has just been started owes all that it has used.
-        let first = if part == Part::Broker { cpu_seconds(pid).unwrap_or(0.0) } else { 0.0 };
+        self.watch_since(part, pid, 0.0);
+    }
+
+    /// Watches a process that runs already.
+    pub fn watch_from_now(&self, part: Part, pid: u32) {
+        self.watch_since(part, pid, cpu_seconds(pid).unwrap_or(0.0));
+    }
+
+    fn watch_since(&self, part: Part, pid: u32, first: f64) {
         self.shared.watched.lock().unwrap().push(Watched { part, pid, first, last: first, peak_bytes: 0 });
     }
 

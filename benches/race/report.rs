@@ -1,16 +1,19 @@
-//! The table: medians with their spread, and ratios inside the run.
+//! The tables: medians with their spread, and ratios inside the run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::contender::{Contender, Lap};
 use crate::meter::Part;
+use crate::plot;
+use crate::steady::{Carrier, Latency};
 use crate::workload::Workload;
 
-/// Every lap.
+/// Every lap, and every measurement at a steady rate.
 #[derive(Default)]
 pub struct Report {
     laps: BTreeMap<Workload, BTreeMap<Contender, Vec<Lap>>>,
+    latencies: BTreeMap<u64, BTreeMap<Carrier, Vec<Latency>>>,
 }
 
 impl Report {
@@ -19,8 +22,13 @@ impl Report {
         self.laps.entry(workload).or_default().entry(contender).or_default().push(lap);
     }
 
-    /// The table of every workload.
-    pub fn finish(&self) -> String {
+    /// A steady rate was measured.
+    pub fn add_latency(&mut self, rate: u64, carrier: Carrier, latency: Latency) {
+        self.latencies.entry(rate).or_default().entry(carrier).or_default().push(latency);
+    }
+
+    /// All tables, in Markdown.
+    pub fn tables(&self) -> String {
         let mut text = String::new();
         for (workload, contenders) in &self.laps {
             writeln!(text, "\n### {}\n", workload.describe()).unwrap();
@@ -45,7 +53,45 @@ impl Report {
                 .unwrap();
             }
         }
+        for (rate, carriers) in &self.latencies {
+            writeln!(text, "\n### {rate} transactions of one row a second: milliseconds from commit to consumer\n")
+                .unwrap();
+            text.push_str(
+                "| who | p50 | p99 | p99.9 | max | kept up with, a second |\n|---|---:|---:|---:|---:|---:|\n",
+            );
+            for (carrier, latencies) in carriers {
+                let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
+                writeln!(
+                    text,
+                    "| {carrier} | {} | {} | {} | {} | {} |",
+                    figure(|latency| latency.p50, 1),
+                    figure(|latency| latency.p99, 1),
+                    figure(|latency| latency.p999, 1),
+                    figure(|latency| latency.max, 0),
+                    figure(|latency| latency.rate, 0),
+                )
+                .unwrap();
+            }
+        }
         text
+    }
+
+    /// Events a second as bars, one group for each workload.
+    pub fn plot(&self) -> String {
+        let bar = |(contender, laps): (&Contender, &Vec<Lap>)| plot::Bar {
+            label: contender.to_string(),
+            value: rate(laps).median,
+            low: rate(laps).lowest,
+            high: rate(laps).highest,
+            is_ours: matches!(contender, Contender::Outboxd | Contender::OutboxdIdOnly),
+        };
+        // A bare producer is not slowed down by any database: beside it nothing else could be told apart.
+        let shown = |contender: &Contender| *contender != Contender::Producer;
+        let groups = self.laps.iter().map(|(workload, contenders)| plot::Group {
+            title: workload.describe(),
+            bars: contenders.iter().filter(|(contender, _)| shown(contender)).map(bar).collect(),
+        });
+        plot::svg(&groups.collect::<Vec<_>>())
     }
 }
 
@@ -61,7 +107,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(laps: &[Lap], figure: impl Fn(&Lap) -> f64) -> Spread {
+    fn of<T>(laps: &[T], figure: impl Fn(&T) -> f64) -> Spread {
         let mut figures: Vec<f64> = laps.iter().map(figure).collect();
         figures.sort_by(f64::total_cmp);
         let (lowest, highest) = (figures[0], figures[figures.len() - 1]);

@@ -216,8 +216,20 @@ pub struct Route {
     pub topic: Pattern,
     /// `key`, a pattern; `{id}` by default.
     pub key: Pattern,
+    /// `envelope`: the default headers.
+    pub envelope: Envelope,
     /// `headers`: name → pattern, beside the default ones.
     pub headers: Vec<(String, Pattern)>,
+}
+
+/// Which headers a record has without being asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Envelope {
+    /// `id`, `type`, `aggregate_type`, `aggregate_id` and `lsn`.
+    #[default]
+    Full,
+    /// `id`, which consumers need to recognise a repeat.
+    Id,
 }
 
 /// Text with `{column}` places; `{{` and `}}` stand for the braces themselves.
@@ -300,6 +312,7 @@ impl Default for Route {
             matches: BTreeMap::new(),
             topic: Pattern { pieces: vec![literal("outbox.event."), column("aggregate_type")] },
             key: Pattern { pieces: vec![column("id")] },
+            envelope: Envelope::default(),
             headers: Vec::new(),
         }
     }

@@ -234,7 +234,7 @@ static CREATE_TOPICS: [Field; 3] = [
     field("config", Kind::Map("text"), Unset("{}"), "The topic's own settings, for example \"retention.ms\"."),
 ];
 
-static ROUTE: [Field; 4] = [
+static ROUTE: [Field; 5] = [
     field(
         "match",
         Kind::Map("glob"),
@@ -248,6 +248,13 @@ static ROUTE: [Field; 4] = [
         Is(r#""{id}""#),
         "The record's key. Events keep their order per key: {aggregate_id} keeps the order within an aggregate, \
          {id} keeps none.",
+    ),
+    field(
+        "envelope",
+        Kind::Text,
+        Is(r#""full""#),
+        "The default headers: \"full\" for id, type, aggregate_type, aggregate_id and lsn; \"id\" for id alone, which \
+         costs less and is what Debezium's outbox router sends.",
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
 ];

@@ -1,0 +1,214 @@
+//! A steady rate of transactions with one row each: how long an event takes from its commit to a consumer, beside records
+//! that are produced without any database.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::Message;
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use crate::contender::{PARTITIONS, drop_slot};
+use crate::debezium::{Task, Tuning};
+use crate::support::kafka::Kafka;
+use crate::support::postgres::{Database, Postgres};
+use crate::support::process::Scratch;
+use crate::support::relay::{Config, Relay};
+use crate::support::{PATIENCE, eventually};
+
+/// Transactions a second.
+pub const RATES: [u64; 2] = [1000, 5000];
+/// How long it is measured.
+const SECONDS: u64 = 20;
+/// Sessions that write.
+const WRITERS: u64 = 4;
+
+/// Who carries the events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Carrier {
+    /// Nobody: they are produced.
+    Bare,
+    /// The relay as it comes.
+    Outboxd,
+    /// Tuned for latency.
+    Debezium,
+}
+
+impl Carrier {
+    /// What is not measured because something warms up: connections, or a JVM.
+    fn warm_up_seconds(self) -> u64 {
+        match self {
+            Carrier::Bare | Carrier::Outboxd => 3,
+            Carrier::Debezium => 30,
+        }
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Carrier::Bare => "a bare producer",
+            Carrier::Outboxd => "outboxd",
+            Carrier::Debezium => "Debezium, tuned for latency",
+        })
+    }
+}
+
+/// How long events took, in milliseconds.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+    /// Events a second that arrived while they were written.
+    pub rate: f64,
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Latency { p50, p99, p999, max, rate } = self;
+        write!(f, "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, at {rate:.0} a second")
+    }
+}
+
+/// When each event was sent and when it was read, in nanoseconds since the beginning; its key is its number.
+struct Clock {
+    begun: Instant,
+    sent: Vec<AtomicU64>,
+    read: Vec<AtomicU64>,
+}
+
+impl Clock {
+    fn new(events: u64) -> Arc<Clock> {
+        let times = || (0..events).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Clock { begun: Instant::now(), sent: times(), read: times() })
+    }
+
+    fn stamp(&self, times: &[AtomicU64], number: u64) {
+        times[number as usize].store(self.begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Waits until the event of this number is due.
+    fn wait(&self, number: u64, rate: u64) {
+        let due = Duration::from_secs_f64(number as f64 / rate as f64);
+        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+    }
+
+    fn latency(&self, first: u64, rate: u64) -> Latency {
+        let time = |times: &[AtomicU64], number: usize| times[number].load(Ordering::Relaxed) as f64 / 1e6;
+        let numbers = first as usize..self.sent.len();
+        let end = time(&self.sent, self.sent.len() - 1);
+        let in_time = numbers.clone().filter(|number| time(&self.read, *number) <= end).count();
+        let mut took: Vec<f64> = numbers.map(|number| time(&self.read, number) - time(&self.sent, number)).collect();
+        took.sort_by(f64::total_cmp);
+        let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
+        let rate = rate as f64 * in_time as f64 / took.len() as f64;
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), rate }
+    }
+}
+
+/// Writes at a steady rate, and reads what comes of it.
+pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Kafka>) -> Latency {
+    let database = postgres.database();
+    let topic = format!("steady.{}", database.name());
+    kafka.create_topic(&topic, PARTITIONS);
+    let scratch = Scratch::new();
+    let config = Config::new(&database, kafka).without("route");
+    let config = config.add("route", &format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\""));
+    config.run(&["init"]).assert_success();
+    let (mut relay, mut debezium) = (None, None);
+    match carrier {
+        Carrier::Bare => {}
+        Carrier::Outboxd => relay.insert(Relay::start(&config)).wait_ready(),
+        Carrier::Debezium => {
+            let (slot, publication) = (config.slot(), config.slot());
+            let task = Task { database: &database, kafka, slot, publication, topic: &topic };
+            debezium = Some(task.start(Tuning::Latency, scratch.path()));
+            eventually("Debezium reads", Duration::from_secs(120), || database.walsender(slot).is_some());
+        }
+    }
+    let warm_up = carrier.warm_up_seconds() * rate;
+    let events = warm_up + SECONDS * rate;
+    let clock = Clock::new(events);
+    std::thread::scope(|threads| {
+        let reading = threads.spawn(|| read(kafka, &topic, &clock, events));
+        match carrier {
+            Carrier::Bare => produce(kafka, &topic, &clock, rate),
+            Carrier::Outboxd | Carrier::Debezium => {
+                for writer in 0..WRITERS {
+                    let (clock, database) = (&clock, &database);
+                    threads.spawn(move || write(database, clock, rate, writer));
+                }
+            }
+        }
+        reading.join().expect("every event is read");
+    });
+    drop((relay, debezium));
+    drop_slot(&database, config.slot());
+    kafka.delete_topic(&topic);
+    clock.latency(warm_up, rate)
+}
+
+/// The payload of every event: 500 bytes, some of which do not compress.
+fn payload(number: u64) -> String {
+    let noise = format!("{:032x}", u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
+    format!("{{\"order\": {number}, \"note\": \"{noise}{}\"}}", "please ring twice; mind the dog; ".repeat(13))
+}
+
+/// The transactions whose turn it is: every so many. An event's time begins before its statement is sent.
+fn write(database: &Database, clock: &Clock, rate: u64, writer: u64) {
+    let mut session = database.connect();
+    let insert = session
+        .prepare(
+            "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload)
+             values ('order', $1, 'order.paid', $2::text::jsonb)",
+        )
+        .unwrap();
+    for number in (writer..clock.sent.len() as u64).step_by(WRITERS as usize) {
+        clock.wait(number, rate);
+        clock.stamp(&clock.sent, number);
+        session.execute(&insert, &[&number.to_string(), &payload(number)]).unwrap();
+    }
+}
+
+/// With the relay's own settings.
+fn produce(kafka: &Kafka, topic: &str, clock: &Clock, rate: u64) {
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", kafka.brokers()).set("acks", "all").set("enable.idempotence", "true");
+    client.set("max.in.flight", "1").set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
+    client.set("partitioner", "murmur2_random");
+    let producer: ThreadedProducer<DefaultProducerContext> = client.create().unwrap();
+    for number in 0..clock.sent.len() as u64 {
+        clock.wait(number, rate);
+        clock.stamp(&clock.sent, number);
+        let (key, payload) = (number.to_string(), payload(number));
+        producer.send(BaseRecord::to(topic).key(&key).payload(&payload)).map_err(|(error, _)| error).unwrap();
+    }
+    eventually("all is delivered", PATIENCE, || producer.in_flight_count() == 0);
+}
+
+/// Reads until every event has come.
+fn read(kafka: &Kafka, topic: &str, clock: &Clock, events: u64) {
+    let mut client = kafka.client();
+    client.set("group.id", "steady").set("enable.auto.commit", "false");
+    let consumer: BaseConsumer = client.create().unwrap();
+    let mut places = TopicPartitionList::new();
+    for partition in 0..PARTITIONS {
+        places.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+    }
+    consumer.assign(&places).unwrap();
+    let mut left = events;
+    while left > 0 {
+        let record = consumer.poll(2 * PATIENCE).expect("there is one more").unwrap();
+        let number: u64 = std::str::from_utf8(record.key().expect("the key is its number")).unwrap().parse().unwrap();
+        // A repeat would not be the first to come.
+        if clock.read[number as usize].load(Ordering::Relaxed) == 0 {
+            clock.stamp(&clock.read, number);
+            left -= 1;
+        }
+    }
+}

@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 
 use crate::lsn::{Lsn, Position};
 
+/// So many transactions are remembered apart until the server has shown that it knows of them: a megabyte.
+const UNTOLD_MAX: usize = 65_536;
+
 /// The obligation that one row creates, towards one producer. Settled once, by value; never silently dropped.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a ticket that is not settled stalls the slot"]
@@ -145,7 +148,7 @@ impl Ledger {
                 self.newest = Some(entry.position);
                 match self.untold.back_mut() {
                     Some((commit, rows)) if *commit == entry.position.commit => *rows += 1,
-                    _ => self.untold.push_back((entry.position.commit, 1)),
+                    _ => self.tell_of(entry.position.commit),
                 }
                 self.slots.push_back(Slot { entry, state: State::InFlight });
                 self.next() - 1
@@ -252,6 +255,17 @@ impl Ledger {
     /// Rows whose offer failed: only a replay brings them back.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    fn tell_of(&mut self, commit: Lsn) {
+        if self.untold.len() == UNTOLD_MAX
+            && let Some((_, rows)) = self.untold.pop_front()
+            && let Some(next) = self.untold.front_mut()
+        {
+            // From here on they are counted as one: rather too many repeats than too few.
+            next.1 += rows;
+        }
+        self.untold.push_back((commit, 1));
     }
 
     /// The server knows of everything before `lsn`.

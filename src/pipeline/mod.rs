@@ -59,7 +59,7 @@ pub enum Action {
     Reject(Rejected),
     /// Send the last status, say goodbye and end the process.
     Stop {
-        /// Rows that the next start will publish again.
+        /// Rows that the next start will publish again, though the server reads the last status.
         repeats: u64,
     },
 }
@@ -297,6 +297,16 @@ impl Pipeline {
         self.stopping.is_some()
     }
 
+    /// Until when a server that is slow to read the last status may be waited for; `None` when there is nothing to tell.
+    pub fn tells_until(&self) -> Option<Instant> {
+        self.stopping.as_ref().filter(|stopping| stopping.reading).map(|stopping| stopping.deadline)
+    }
+
+    /// Rows that the next start will publish again, for all that is known of what the server has read.
+    pub fn repeats(&self) -> u64 {
+        self.ledger.repeats(self.told)
+    }
+
     fn data(&mut self, body: &[u8], now: Instant, sink: &mut impl Sink) -> Result<Flow> {
         let reads_on = |stopping: &Stopping| stopping.reading && self.outbox.in_transaction();
         if self.rejected || !self.stopping.as_ref().is_none_or(reads_on) {
@@ -395,14 +405,18 @@ impl Pipeline {
     }
 
     fn tick_stopping(&mut self, now: Instant) {
-        let Some(stopping) = self.stopping.as_mut().filter(|stopping| !stopping.done) else { return };
+        if self.stopping.as_ref().is_none_or(|stopping| stopping.done) {
+            return;
+        }
+        let repeats = self.repeats();
+        let Some(stopping) = &mut self.stopping else { return };
         let reads = match &self.session {
             // A row that waits this long waits for something outside: there is no end to read on to.
             Some(session) => stopping.reading && session.held_since.is_none_or(|since| now < since + HOPELESS),
             None => false,
         };
         // What was settled after a session broke is told in another one.
-        let untold = stopping.reading && self.session.is_none() && self.ledger.repeats(self.told) > 0;
+        let untold = stopping.reading && self.session.is_none() && repeats > 0;
         let settled = self.ledger.inflight() == 0 && !self.producer.is_renewing() && !untold;
         if (settled && !(reads && self.outbox.in_transaction())) || now >= stopping.deadline {
             stopping.done = true;

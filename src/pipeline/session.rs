@@ -223,6 +223,13 @@ impl Pipeline {
         }
     }
 
+    /// The slot itself shows it, or the end of the stream: the server has read that we confirmed this. That a status was
+    /// sent proves nothing.
+    pub fn heard(&mut self, confirmed: Lsn) {
+        self.told = self.told.max(confirmed);
+        self.ledger.told(confirmed);
+    }
+
     /// Our walsender has let go of the slot, or another process has put its name on the slot.
     pub fn overtaken(&mut self) {
         self.leave_session(Why::Overtaken);
@@ -315,8 +322,6 @@ impl Pipeline {
         let ask = if now >= session.ask_at { Ask::Reply } else { Ask::Nothing };
         let answer = session.answer_wanted && (news || since >= ANSWER_EVERY);
         if ask == Ask::Reply || answer || (news && since >= REPORT_EVERY) {
-            // What the last update said has arrived by now, or this session is broken.
-            self.ledger.told(session.reported);
             session.reported = confirmed;
             session.reported_at = now;
             session.answer_wanted = false;

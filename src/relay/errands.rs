@@ -111,7 +111,10 @@ impl Relay {
                 if ours && matches!(&self.link, Link::Up(live) if live.since < asked) {
                     self.pipeline.dated(probe.clock);
                     match probe.sender {
-                        Seen::At(moment) => self.pipeline.proved(moment),
+                        Seen::At(moment) => {
+                            self.pipeline.proved(moment);
+                            self.pipeline.heard(probe.slot.confirmed.unwrap_or_default());
+                        }
                         Seen::Gone => self.pipeline.overtaken(),
                         Seen::Unasked => {}
                     }

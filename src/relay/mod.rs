@@ -167,6 +167,8 @@ impl Relay {
             self.pipeline.tick(now);
             while let Some(action) = self.pipeline.next_action() {
                 if self.act(action, now).is_break() {
+                    // The goodbye may take a while, and somebody may ask.
+                    self.show(now);
                     return self.goodbye().await;
                 }
             }
@@ -263,12 +265,7 @@ impl Relay {
                 self.metrics.rejected(rejected.reason);
                 self.fail(rejected.into());
             }
-            Action::Stop { repeats } => {
-                if repeats > 0 && !self.is_followed() {
-                    tracing::warn!(repeats, "the next start will publish these rows again");
-                }
-                return ControlFlow::Break(());
-            }
+            Action::Stop { .. } => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
     }
@@ -315,12 +312,15 @@ impl Relay {
     }
 
     fn renew_producer(&mut self, now: Instant) {
-        if let Some(trouble) = self.pipeline.trouble() {
-            tracing::warn!(
+        let unknown = self.pipeline.ledger().lost();
+        match self.pipeline.trouble() {
+            Some(trouble) => tracing::warn!(
                 topic = trouble.topic,
                 error = trouble.message,
+                unknown,
                 "a delivery failed: starting a new producer"
-            );
+            ),
+            None => tracing::warn!(unknown, "what was on its way is given up: starting a new producer"),
         }
         self.metrics.reconnected(Side::Kafka);
         match self.sink.renew(self.pipeline.ledger().generation()) {
@@ -535,21 +535,25 @@ impl Relay {
             self.sink.purge(Purge::Everything);
         }
         self.send_status(Ask::Nothing);
-        let told = self.tell(within);
-        match tokio::time::timeout(within, told).await {
-            Ok(Ok(0)) => {}
-            Ok(Ok(repeats)) => tracing::warn!(repeats, "the server did not take the last position: these rows repeat"),
+        let now = Instant::now();
+        let until = self.pipeline.tells_until().map_or(now, |until| until.max(now)) + within;
+        match tokio::time::timeout_at(until.into(), self.tell(within, until)).await {
+            Ok(Ok(known)) => self.pipeline.heard(known),
             Ok(Err(error)) => tracing::warn!(error = error.chain(), "the last position may not have arrived"),
             Err(_) => tracing::warn!("the last position may not have arrived"),
         }
         let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
         let left = match link {
-            Link::Up(live) => live.stream.leave(within).await,
+            Link::Up(live) => live.stream.leave(within).await.map(|()| self.pipeline.heard(self.pipeline.confirmed())),
             Link::Leaving(leaving, _) => tokio::time::timeout(within, leaving).await.unwrap_or(Ok(())),
             Link::Down { .. } | Link::Opening(_) => Ok(()),
         };
         if let Err(error) = left {
             tracing::info!(error = error.chain(), "the session did not end in good order");
+        }
+        let repeats = self.pipeline.repeats();
+        if repeats > 0 && !self.is_followed() {
+            tracing::warn!(repeats, "the next start will publish these rows again");
         }
         tracing::info!(confirmed = %self.pipeline.confirmed(), published = self.board.status.published, "stopped");
         // Taking a producer apart blocks, and longer than we may when a name server is silent.
@@ -560,9 +564,8 @@ impl Relay {
     }
 
     /// Leaves the clean mark before the slot is free, and waits until the server has read the last status. Nothing is
-    /// read meanwhile: a walsender that cannot write on turns to what we wrote. Answers with the rows that
-    /// repeat because it has not.
-    async fn tell(&mut self, within: Duration) -> Result<u64> {
+    /// read meanwhile: a walsender that cannot write on turns to what we wrote. Answers with what it has read.
+    async fn tell(&mut self, within: Duration, until: Instant) -> Result<Lsn> {
         if let Link::Up(live) = &mut self.link {
             let turn = tokio::time::timeout(within, live.stream.turn(Reading::Off)).await;
             if let Err(error) = turn.unwrap_or(Ok(Turn { read: 0 })) {
@@ -570,21 +573,17 @@ impl Relay {
                 tracing::info!(error = error.chain(), "the last status was not sent");
             }
         }
-        let Some(system) = self.system else { return Ok(0) };
         let (postgres, confirmed) = (&self.wanted.postgres, self.pipeline.confirmed());
+        let Some(system) = self.system else { return Ok(confirmed) };
         let catalog = Catalog::connect(&postgres.connection, self.wanted.limits.sql).await?;
         if self.pipeline.may_hand_over(Instant::now()) {
             catalog.leave(&postgres.slot, &self.wanted.leader, system, confirmed).await?;
         }
-        let end = Instant::now() + within / 2;
         loop {
             let slot = catalog.slot(&postgres.slot).await?;
-            let known = slot.and_then(|slot| slot.confirmed).unwrap_or(confirmed);
-            if known >= confirmed {
-                return Ok(0);
-            }
-            if Instant::now() >= end || !matches!(self.link, Link::Up(_)) {
-                return Ok(self.pipeline.ledger().repeats(known));
+            let known = slot.and_then(|slot| slot.confirmed).unwrap_or_default();
+            if known >= confirmed || Instant::now() + within / 2 >= until || !matches!(self.link, Link::Up(_)) {
+                return Ok(known);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -15,7 +15,6 @@ fn a_relay_killed_under_load_loses_and_reorders_nothing() {
         let mut relay = scene.relay();
         relay.wait_published(500.0);
         relay.sigkill();
-        assert!(relay.readiness().is_none(), "nobody answers any more");
     }
     let _relay = scene.relay();
     steady::judge(&scene, load);
@@ -30,7 +29,6 @@ fn a_relay_told_to_stop_under_load_repeats_nothing_when_it_starts_again() {
         relay.wait_published(500.0);
         relay.sigterm();
         assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
-        assert!(relay.readiness().is_none(), "nobody answers any more");
     }
     let _relay = scene.relay();
     steady::judge(&scene, load).assert_exactly_once();

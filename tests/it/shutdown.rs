@@ -6,6 +6,7 @@ use crate::bulk;
 use crate::support::kafka::Kafka;
 use crate::support::oracle::Event;
 use crate::support::postgres::{Postgres, Stop};
+use crate::support::proxy::{Proxy, Way};
 use crate::support::reader::{Reader, Seen};
 use crate::support::relay::{Config, Relay};
 use crate::support::scene::{PARTITIONS, Scene};
@@ -143,6 +144,36 @@ fn a_relay_told_to_stop_while_kafka_is_away_leaves_in_time_and_says_what_will_be
     scene
         .reader
         .wait_for("every event", PATIENCE, |seen| written.split(' ').all(|id| seen.iter().any(|seen| seen.id() == id)));
+}
+
+#[test]
+fn a_relay_that_cannot_tell_its_last_position_says_so_all_along_and_counts_what_repeats() {
+    let mut scene = Scene::new();
+    let proxy = Proxy::start(scene.postgres.port());
+    let url = scene.url_through(&proxy);
+    scene.config = scene.config.set("postgres.url", url).set("limits.shutdown", "10s");
+    scene.config = scene.config.set("postgres.sender_timeout", "60s");
+    let mut relay = flowing(&scene);
+    proxy.lose(Way::ToServer);
+    let mut truth = bulk::write(&scene, 300, 10);
+    eventually("all is published", PATIENCE, || relay.published() >= 301.0);
+    let told = Instant::now();
+    relay.sigterm();
+    relay.wait_noticed(told, "stopping");
+    let code = relay.wait_exit(Duration::from_secs(15));
+    assert!(told.elapsed() > Duration::from_secs(7), "it has not waited for the server\n{}", relay.log());
+    let log = relay.log();
+    let counted = log.split("\"repeats\":").nth(1).and_then(|rest| rest.split(',').next()?.parse::<usize>().ok());
+    let counted = counted.unwrap_or_else(|| panic!("ended in {code:?} without a number\n{log}"));
+    // What is still on its way to the server is gone.
+    proxy.cut();
+    proxy.heal();
+    let _relay = scene.relay();
+    let last = Event { id: scene.write("last", "{}"), committed_by: Some(scene.written()) };
+    truth.committed.insert("last".to_string(), vec![last]);
+    scene.reader.wait_confirmed(scene.written(), PATIENCE);
+    let repeated = scene.judge(&truth).duplicates;
+    assert!((1..=counted).contains(&repeated), "{repeated} rows were repeated, {counted} were counted\n{log}");
 }
 
 /// A relay that knows its topic and has nothing in flight.

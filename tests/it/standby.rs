@@ -106,6 +106,7 @@ fn taken_over(signalled: Instant, next: &Relay) {
     let took = signalled.elapsed();
     eprintln!("handed over in {took:?}");
     assert!(took < TAKEN_OVER, "{took:?}\n{}", next.log());
+    assert_eq!(next.metric("outboxd_leader"), Some(1.0), "{}", next.metrics());
 }
 
 fn role(relay: &Relay) -> String {
@@ -341,6 +342,7 @@ impl Pair {
         eprintln!("followed after {took:?}");
         assert!(wait <= took && took < wait + margin, "{took:?}\n{}", self.second.log());
         self.second.wait_ready();
+        assert_eq!(self.second.metric("outboxd_leader"), Some(1.0), "{}", self.second.metrics());
         self.judge();
     }
 
@@ -355,6 +357,8 @@ impl Pair {
         self.second.wait_ready();
         self.proxy.heal();
         eventually("the first one stands by", PATIENCE, || role(&self.first) == "standby");
+        let leads = [&self.first, &self.second].map(|relay| relay.metric("outboxd_leader"));
+        assert_eq!(leads, [Some(0.0), Some(1.0)]);
         self.goes_on();
     }
 

@@ -54,6 +54,31 @@ fn a_topic_deleted_and_created_again_under_load_gets_whatever_its_former_life_ha
 }
 
 #[test]
+fn a_partition_that_was_added_a_moment_ago_takes_events() {
+    let mut scene = Scene::new();
+    scene.config = scene.config.without("outbox").add("outbox", "columns = { partition = \"partition\" }");
+    scene.database.exec("alter table outbox add column partition int");
+    let mut relay = scene.relay();
+    let write = |partition: i32| {
+        scene.database.exec(&format!(
+            "insert into outbox (aggregate_type, aggregate_id, event_type, payload, partition)
+             values (current_database(), 'k', 't', '1', {partition})"
+        ));
+    };
+    write(PARTITIONS - 1);
+    scene.reader.wait_count(1, PATIENCE);
+    scene.kafka.add_partitions(&scene.topic, PARTITIONS + 1);
+    write(PARTITIONS);
+    let seen = scene.reader.wait_count(2, PATIENCE);
+    assert_eq!(seen[1].partition, PARTITIONS, "{}", relay.log());
+    relay.wait_ready();
+    // One that there is not still stops the line.
+    write(PARTITIONS + 1);
+    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    assert!(relay.log().contains(&format!("none is {}", PARTITIONS + 1)), "{}", relay.log());
+}
+
+#[test]
 fn a_limit_lowered_under_load_stops_the_relay_before_the_first_event_that_is_too_large() {
     let scene = on_a_cluster();
     let scene = Scene { config: scene.config.set("limits.settle", "2s"), ..scene };

@@ -19,6 +19,8 @@ pub struct Turn {
     pub hold: Duration,
     /// Which broker, which byte: whatever else is left to chance.
     pub chance: u64,
+    /// The next one need not wait until all of this one is over.
+    pub waits_for_none: bool,
 }
 
 impl Turn {
@@ -82,6 +84,6 @@ impl Deck {
         faults.sort_by_key(|fault| fault.takes().contains(&Part::Relay));
         let (short, long) = faults.iter().map(|fault| fault.lasts()).max().expect("there is one");
         let hold = Duration::from_millis(self.rng.u64(short.as_millis() as u64..=long.as_millis() as u64));
-        Some(Turn { faults, hold, chance: self.rng.u64(..) })
+        Some(Turn { faults, hold, chance: self.rng.u64(..), waits_for_none: self.rng.bool() })
     }
 }

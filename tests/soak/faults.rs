@@ -170,7 +170,8 @@ impl Fault {
             // Some events flow; if others do not for long, an operator must know all the same.
             Fault::BrokerKill | Fault::BrokerStop | Fault::BrokerPause => KAFKA,
             Fault::TopicRemade => &["topic_missing"],
-            fault if fault.ends_the_answers() => &["no answer", "stopping"],
+            Fault::WalsenderEnded | Fault::Wire(Side::Postgres, Wire::Cut | Wire::Reset | Wire::CutAtByte) => POSTGRES,
+            Fault::SlotStolen => &["postgres_unreachable", "postgres_silent", "slot_held"],
             // What the server sends still comes, until it hears nothing for too long.
             Fault::Wire(Side::Postgres, Wire::LostToServer) => &[],
             Fault::Wire(side, Wire::HalfOpen | Wire::LostToServer | Wire::LostToClient | Wire::Stall) => match side {
@@ -181,20 +182,28 @@ impl Fault {
         }
     }
 
-    /// The metric that must move when readiness has to say so. A process that is gone has none.
+    /// The metric that must move when readiness has to say so.
     pub fn moves(self) -> Option<Metric> {
         match self.shows().first() {
             Some(&"postgres_unreachable") => Some(Metric::SessionsOrSilence),
-            _ if self.ends_the_answers() => None,
-            None => None,
             Some(_) => Some(Metric::Lag),
+            None => None,
         }
+    }
+
+    /// What readiness may say while it is one of two, of which one may hide what the other would show.
+    pub fn may_show(self) -> impl Iterator<Item = &'static str> {
+        let of_part = |part: &Part| match part {
+            Part::Postgres => &["postgres_unreachable", "postgres_silent", "connecting", "fencing", "recovering"][..],
+            Part::Kafka => &["kafka_unreachable", "kafka_silent", "recovering"],
+            Part::Relay => &[],
+        };
+        self.takes().iter().flat_map(of_part).copied()
     }
 
     /// Within this time readiness must have said so.
     pub fn noticed(self) -> Duration {
         Duration::from_millis(match self {
-            Fault::RelayKill | Fault::RelayTerm => 500,
             // Its connections end when they notice that the postmaster is gone.
             Fault::PostgresCrash => 3000,
             // It closes its connections.
@@ -204,13 +213,12 @@ impl Fault {
         })
     }
 
-    /// True when it may repeat events by itself: a process that dies, or whose lease ends while records are on their way.
-    fn may_repeat(self) -> bool {
-        use Wire::{HalfOpen, Stall};
+    /// What it keeps the relay from, by itself: those that need a healthy world around them take nothing away.
+    fn cuts_off(self) -> &'static [Part] {
         match self {
-            Fault::RelayKill | Fault::TakeOver | Fault::RelayFreeze | Fault::LimitLowered => true,
-            Fault::Wire(Side::Both, wire) => matches!(wire, HalfOpen | Stall),
-            _ => false,
+            Fault::HandOver | Fault::TakeOver | Fault::SlotStolen | Fault::LeaderMove => &[],
+            Fault::TopicRemade | Fault::LimitLowered | Fault::TransactionHeld => &[],
+            fault => fault.takes(),
         }
     }
 
@@ -223,7 +231,7 @@ impl Fault {
         )
     }
 
-    /// True when the relay has neither readiness nor metrics any more, which shows all the better.
+    /// True when the relay has neither readiness nor metrics any more: there is nothing to be asked of it.
     pub fn ends_the_answers(self) -> bool {
         matches!(self, Fault::RelayKill | Fault::RelayTerm | Fault::RelayFreeze)
     }
@@ -246,13 +254,26 @@ impl Fault {
     }
 }
 
-/// Faults that struck together, or one before the other was over: whatever is repeated then is put down to them.
-pub struct Cause(Vec<Fault>);
+/// Faults that struck together, and those of the turn before when they were not over: whatever is repeated then is put
+/// down to them.
+pub struct Cause(Vec<Vec<Fault>>);
 
 /// Between faults that struck in one turn.
 const AND: &str = " + ";
 /// Between these and those of the turn before, whose repeats may not have ended when they struck.
 const BEHIND: &str = " behind ";
+/// A lease may end with records on their way when its last proof is five seconds old, and the last before a fault can be
+/// as old as the time between two questions.
+const LEASE_ENDS: Duration = Duration::from_secs(3);
+
+/// What else is known of a cause.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Circumstances {
+    /// The longest time from a strike of it until all was well again.
+    pub took: Duration,
+    /// How many rows stopped relays have said would be repeated.
+    pub announced: usize,
+}
 
 impl Cause {
     /// How it is written.
@@ -263,28 +284,34 @@ impl Cause {
 
     /// Reads what `name` wrote; of any other text, such as that for no fault at all, nothing.
     pub fn read(name: &str) -> Cause {
-        let parts = name.split(BEHIND).flat_map(|turn| turn.split(AND));
-        Cause(parts.filter_map(|part| Fault::all().into_iter().find(|fault| fault.to_string() == part)).collect())
+        let fault = |part: &str| Fault::all().into_iter().find(|fault| fault.to_string() == part);
+        Cause(name.split(BEHIND).map(|turn| turn.split(AND).filter_map(fault).collect()).collect())
     }
 
     /// Only those that reach a relay whose process nobody touches.
     pub fn of_the_survivor(mut self) -> Cause {
-        self.0.retain(|fault| !fault.is_the_relays());
+        self.0.iter_mut().for_each(|turn| turn.retain(|fault| !fault.is_the_relays()));
         self
     }
 
     /// True when the relay died without a word.
     pub fn is_sudden_death(&self) -> bool {
-        self.0.iter().any(|fault| matches!(fault, Fault::RelayKill | Fault::TakeOver))
+        self.0.iter().flatten().any(|fault| matches!(fault, Fault::RelayKill | Fault::TakeOver))
     }
 
-    /// What docs/delivery-semantics.md allows: deaths, lost leases, a stop that cannot end in time, and both servers away.
-    pub fn may_repeat(&self) -> bool {
-        let Cause(faults) = self;
-        let away = |part: Part| faults.iter().any(|fault| fault.takes().contains(&part));
-        let several = faults.len() > 1;
-        faults.iter().any(|fault| fault.may_repeat())
-            || several && (faults.contains(&Fault::RelayTerm) || away(Part::Postgres) && away(Part::Kafka))
+    /// How many repeats docs/delivery-semantics.md allows; `None` when it sets no limit: to deaths, to leases that end with
+    /// records on their way, to a relay that starts anew beside a server whose slot went back. A relay that is told to stop
+    /// says how many.
+    pub fn may_repeat(&self, known: Circumstances) -> Option<usize> {
+        let unlimited = |turn: &Vec<Fault>| {
+            let away = |part: Part| turn.iter().any(|fault| fault.cuts_off().contains(&part));
+            let ends_lease = turn.contains(&Fault::RelayFreeze) || away(Part::Postgres) && away(Part::Kafka);
+            let slot_went_back = turn.iter().any(|fault| fault.ends_the_server());
+            turn.iter().any(|fault| matches!(fault, Fault::RelayKill | Fault::TakeOver | Fault::LimitLowered))
+                || ends_lease && known.took >= LEASE_ENDS
+                || slot_went_back && turn.contains(&Fault::RelayTerm)
+        };
+        (!self.0.iter().any(unlimited)).then_some(known.announced)
     }
 }
 

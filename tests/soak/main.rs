@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deck::Deck;
-use report::{Judged, Report};
+use report::{Ended, Judged, Report};
 use stage::{Closed, Stage};
 use support::reader::Reader;
 
@@ -93,7 +93,7 @@ fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
     if let Some(panic) = broken {
         // What was found until then is told first; the fault may be in force still, so the rounds have no end.
         stage.keep_logs();
-        report.finish(elapsed, stage.memory.clone());
+        report.finish(elapsed, stage.memory.clone(), Ended::Broken);
         resume_unwind(panic);
     }
     let last = stage.close_round(round);
@@ -104,7 +104,7 @@ fn run(mut deck: Deck, rate: f64, enough: impl Fn(Duration) -> bool) -> Report {
     for judged in before_the_judge {
         report.judge(judged.join().expect("the oracle has a verdict"));
     }
-    report.finish(elapsed, stage.memory.clone())
+    report.finish(elapsed, stage.memory.clone(), Ended::InTime)
 }
 
 /// Where the table and the story of the faults go: `target/soak`, and beside it for the tests' dozen.

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::faults::{Cause, Fault, Side, Wire};
+use crate::faults::{Cause, Circumstances, Fault, Side, Wire};
 use crate::support::oracle::Verdict;
 use crate::watch::Memory;
 
@@ -26,6 +26,14 @@ const WANTED: [(&str, Kind); 8] = [
     ("both sides cut", |fault| fault == Fault::Wire(Side::Both, Wire::Cut)),
 ];
 
+/// How a soak ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    InTime,
+    /// In the middle of a fault.
+    Broken,
+}
+
 /// A fault that struck and was lifted.
 #[derive(Debug)]
 pub struct Struck {
@@ -34,6 +42,8 @@ pub struct Struck {
     pub together: String,
     /// These, and those of the turn before when they were not over: what repeats are put down to.
     pub cause: String,
+    /// Of the cause.
+    pub circumstances: Circumstances,
     pub lasted: Duration,
     /// How long it took to strike.
     pub in_force_after: Duration,
@@ -50,8 +60,8 @@ pub struct Struck {
 /// A fault stopped events for longer than readiness may be wrong about it.
 #[derive(Debug)]
 pub struct Due {
-    /// The reasons of which one had to be given; any, without them.
-    pub reasons: Option<&'static [&'static str]>,
+    /// The reasons of which one had to be given.
+    pub reasons: Vec<&'static str>,
     /// By then.
     pub within: Duration,
     /// A metric has moved.
@@ -62,9 +72,8 @@ impl Struck {
     /// It had to show, and readiness did not say so in time or no metric has moved.
     fn was_hidden(&self) -> bool {
         self.due.as_ref().is_some_and(|due| {
-            let is_right = |said: &str| due.reasons.is_none_or(|reasons| reasons.contains(&said));
-            let mut told = self.told.iter().filter(|(said, _)| is_right(said));
-            !(due.moved && told.any(|(_, after)| *after <= self.in_force_after + due.within))
+            let mut told = due.reasons.iter().filter_map(|reason| self.told.get(*reason));
+            !(due.moved && told.any(|after| *after <= self.in_force_after + due.within))
         })
     }
 
@@ -102,8 +111,6 @@ struct Total {
     /// The events of the key that had fewest in any round.
     fewest_per_key: usize,
     violations: usize,
-    /// Repeats whose faults must not repeat anything.
-    unexplained: usize,
     unfinished: usize,
     slowest_drain: Duration,
     /// Of the relay that is killed, by the faults that were last.
@@ -170,10 +177,9 @@ impl Report {
         total.committed += judged.relay.committed;
         total.unfinished += usize::from(judged.drained.is_none());
         total.slowest_drain = total.slowest_drain.max(judged.drained.unwrap_or_default());
-        let suffers: fn(Cause) -> Cause = |cause| cause;
-        for (name, verdict, duplicates, reaching) in [
-            ("relay", &judged.relay, &mut total.duplicates, suffers),
-            ("survivor", &judged.survivor, &mut total.survivor_duplicates, Cause::of_the_survivor),
+        for (name, verdict, duplicates) in [
+            ("relay", &judged.relay, &mut total.duplicates),
+            ("survivor", &judged.survivor, &mut total.survivor_duplicates),
         ] {
             total.lost += verdict.lost;
             total.reordered += verdict.reordered;
@@ -182,13 +188,6 @@ impl Report {
             total.violations += verdict.violations.len();
             for (cause, count) in &verdict.duplicates_by_cause {
                 *duplicates.entry(cause.clone()).or_default() += count;
-                if !reaching(Cause::read(cause)).may_repeat() {
-                    total.unexplained += count;
-                    eprintln!(
-                        "round {}, {name}: {count} repeats after \"{cause}\", which repeats nothing",
-                        total.rounds
-                    );
-                }
             }
             writeln!(self.story, "{} round {}, {name}: {verdict}", now(), total.rounds).unwrap();
             if !verdict.violations.is_empty() {
@@ -213,9 +212,12 @@ impl Report {
     }
 
     /// Makes the table, prints it, and writes it to `report.md`.
-    pub fn finish(mut self, elapsed: Duration, memory: Memory) -> Report {
+    pub fn finish(mut self, elapsed: Duration, memory: Memory, ended: Ended) -> Report {
         (self.memory, self.elapsed) = (memory.early_and_late(), elapsed);
-        let table = self.render(&memory);
+        let mut table = self.render(&memory);
+        if ended == Ended::Broken {
+            table += "\n**The soak broke off**: the sums are those of the rounds that were judged until then.\n";
+        }
         fs::write(self.directory.join("report.md"), &table).unwrap();
         eprintln!("{table}");
         self
@@ -224,10 +226,10 @@ impl Report {
     /// Fails the test when a promise was broken, or nothing was tried.
     #[track_caller]
     pub fn assert_nothing_broken(&self) {
-        let Total { committed, violations, unexplained, unfinished, .. } = self.total;
+        let Total { committed, violations, unfinished, .. } = self.total;
         assert!(committed > 1000 && !self.struck.is_empty(), "too little happened to say anything");
         assert!(self.total.samples > 0, "in some round no confirmed position was seen");
-        let broken = (violations, unexplained, unfinished, self.hidden(), self.stuck());
+        let broken = (violations, self.unexplained().len(), unfinished, self.hidden(), self.stuck());
         assert_eq!(broken, (0, 0, 0, 0, 0), "see {}", self.directory.join("story.log").display());
     }
 
@@ -271,6 +273,31 @@ impl Report {
         self.struck.iter().filter(|struck| struck.was_hidden()).count()
     }
 
+    /// Causes after which more was repeated than they allow, with how much.
+    fn unexplained(&self) -> Vec<String> {
+        let mut known = BTreeMap::<&str, Circumstances>::new();
+        let turn = |struck: &Struck| (struck.cause.clone(), struck.circumstances.took);
+        // Two faults of one turn tell the same.
+        for Struck { cause, circumstances, .. } in self.struck.chunk_by(|a, b| turn(a) == turn(b)).map(|turn| &turn[0])
+        {
+            let known = known.entry(cause).or_default();
+            known.took = known.took.max(circumstances.took);
+            known.announced += circumstances.announced;
+        }
+        let known = |cause: &str| known.get(cause).copied().unwrap_or_default();
+        let too_many = |cause: Cause, known: Circumstances, count: usize| {
+            cause.may_repeat(known).is_some_and(|allowed| count > allowed)
+        };
+        let own = self.total.duplicates.iter();
+        let own = own.filter(|(cause, count)| too_many(Cause::read(cause), known(cause), **count));
+        let survivors = self.total.survivor_duplicates.iter().filter(|(cause, count)| {
+            let circumstances = Circumstances { announced: 0, ..known(cause) };
+            too_many(Cause::read(cause).of_the_survivor(), circumstances, **count)
+        });
+        let own = own.map(|(cause, count)| format!("{cause} {count}"));
+        own.chain(survivors.map(|(cause, count)| format!("{cause} {count} (survivor)"))).collect()
+    }
+
     fn render(&self, memory: &Memory) -> String {
         let mut kinds = BTreeMap::<Fault, Vec<&Struck>>::new();
         self.struck.iter().for_each(|struck| kinds.entry(struck.fault).or_default().push(struck));
@@ -303,6 +330,7 @@ impl Report {
         let pairs = self.struck.iter().filter(|struck| struck.is_one_of_two()).count();
         let events = self.events_per_second();
         let [early, late] = self.memory.map(megabytes);
+        let odd = self.unexplained().join(", ");
         let lines = [
             format!("- seed {}, {:.1} minutes, {} rounds", self.seed, self.elapsed.as_secs_f64() / 60.0, total.rounds),
             format!("- faults {}, of these {pairs} in pairs", self.struck.len()),
@@ -319,7 +347,7 @@ impl Report {
                 "- duplicates of the survivor, whose process nobody touched: {survivors}; by cause: {}",
                 causes(&total.survivor_duplicates)
             ),
-            format!("- duplicates after faults that must not repeat anything {}", total.unexplained),
+            format!("- more duplicates than a cause allows: {}", if odd.is_empty() { "none" } else { &odd }),
             format!(
                 "- after the faults of a round the rest had arrived and was confirmed within {:.1?} at most",
                 total.slowest_drain

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::aside::{ASIDE, Stranded};
+use crate::faults::Circumstances;
 use crate::report::Judged;
 use crate::support::kafka::Kafka;
 use crate::support::oracle::{self, Truth};
@@ -38,7 +39,9 @@ pub struct Stage {
     /// The event that a fault of its own holds back.
     pub stranded: Option<Stranded>,
     /// The fault before this one, when it struck before all was over.
-    pub unsettled: Option<String>,
+    pub unsettled: Option<(String, Circumstances)>,
+    /// How many rows relays that were told to go have said would be repeated.
+    pub announced: usize,
     pub probes: Reader,
     pub config: Config,
     pub watch: Watch,
@@ -109,6 +112,7 @@ impl Stage {
             leaving: None,
             stranded: None,
             unsettled: None,
+            announced: 0,
             survivor,
             probes,
             config,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::deck::Turn;
-use crate::faults::{Cause, Fault, Side, Wire};
+use crate::faults::{Cause, Circumstances, Fault, Side, Wire};
 use crate::report::{Due, Struck};
 use crate::stage::{LIVENESS, PROBE, Stage, keep_log, topics};
 use crate::support::kafka::Node;
@@ -24,7 +24,8 @@ impl Stage {
     /// Strikes, waits, lifts, and measures how long an event takes that is committed afterwards.
     pub fn strike(&mut self, turn: &Turn, rounds: &[&[Reader; 2]]) -> Vec<Struck> {
         let (together, before) = (Cause::name(&turn.faults, None), self.unsettled.take());
-        let cause = Cause::name(&turn.faults, before.as_deref());
+        let cause = Cause::name(&turn.faults, before.as_ref().map(|(name, _)| name.as_str()));
+        let announced = self.announced;
         rounds.iter().flat_map(|readers| readers.iter()).for_each(|reader| reader.disturbed(&cause));
         let connections: Vec<usize> = turn.faults.iter().map(|fault| self.connections_made(*fault, turn)).collect();
         self.watch.begin();
@@ -48,19 +49,26 @@ impl Stage {
         if let Some(mut first) = self.leaving.take() {
             // Of a signal there is no code.
             assert!(matches!(first.wait_exit(PATIENCE), None | Some(0)), "{}", first.log());
+            self.announced += announced_by(&first);
             keep_log(&first);
         }
-        // Every other time the next fault strikes before all of this one is over.
-        if before.is_none() && turn.chance.is_multiple_of(2) {
-            self.unsettled = Some(cause.clone());
+        let mut circumstances = Circumstances { took: begun.elapsed(), announced: self.announced - announced };
+        // Now and then the next fault strikes before all of this one is over.
+        if before.is_none() && turn.waits_for_none {
+            self.unsettled = Some((cause.clone(), circumstances));
         } else {
             assert!(self.is_settled(), "what was written is not confirmed\n{}", self.relay.log());
+        }
+        if let Some((_, before)) = before {
+            circumstances.took = circumstances.took.max(before.took);
+            circumstances.announced += before.announced;
         }
         let outage = if blow { recovery.unwrap_or(LIVENESS) } else { lasted - in_force_after };
         let struck = turn.faults.iter().map(|fault| Struck {
             fault: *fault,
             together: together.clone(),
             cause: cause.clone(),
+            circumstances,
             lasted,
             in_force_after,
             recovery,
@@ -71,19 +79,20 @@ impl Stage {
         struck.zip(hit).filter(|(struck, hit)| *hit || struck.is_stuck()).map(|(struck, _)| struck).collect()
     }
 
-    /// What an operator must have seen, if events could not flow for this long. Of two faults one may hide what the other
-    /// would show, so any reason will do; one that lasts while the other only strikes is what the time is of.
+    /// What an operator must have seen, if events could not flow for this long and there is a relay to be asked. Of two
+    /// faults one may hide what the other would show; one that lasts while the other only strikes is what the time is of.
     fn due(&self, fault: Fault, turn: &Turn, outage: Duration) -> Option<Due> {
-        let blow = turn.is_a_blow();
         let within = turn.faults.iter().map(|fault| fault.noticed()).max().expect("there is one");
-        let must_show = !fault.shows().is_empty() && fault.is_a_blow() == blow && outage > within;
-        must_show.then(|| Due {
-            reasons: (turn.faults.len() == 1).then(|| fault.shows()),
+        let is_asked = !turn.faults.iter().any(|fault| fault.ends_the_answers());
+        let must_show = !fault.shows().is_empty() && fault.is_a_blow() == turn.is_a_blow() && outage > within;
+        let metrics = || turn.faults.iter().filter_map(|fault| fault.moves());
+        (is_asked && must_show).then(|| Due {
+            reasons: match turn.faults.len() {
+                1 => fault.shows().to_vec(),
+                _ => turn.faults.iter().flat_map(|fault| fault.may_show()).collect(),
+            },
             within,
-            moved: turn
-                .faults
-                .iter()
-                .any(|fault| fault.ends_the_answers() || fault.moves().is_some_and(|metric| self.watch.moved(metric))),
+            moved: metrics().any(|metric| self.watch.moved(metric)),
         })
     }
 
@@ -126,6 +135,7 @@ impl Stage {
                 let code = self.relay.wait_exit(PATIENCE);
                 let fine = if turn.faults.len() == 1 { code == Some(0) } else { code != PANICKED };
                 assert!(fine, "SIGTERM ended in {code:?}\n{}", self.relay.log());
+                self.announced += announced_by(&self.relay);
             }
             Fault::RelayFreeze => self.relay.sigstop(),
             Fault::HandOver | Fault::TakeOver => self.replace(fault),
@@ -234,6 +244,14 @@ impl Stage {
         let Fault::Wire(side, _) = fault else { return 0 };
         self.proxies(side, turn).into_iter().map(Proxy::accepted).sum()
     }
+}
+
+/// How many rows a relay said would be repeated, when it ended.
+fn announced_by(relay: &Relay) -> usize {
+    let log = relay.log();
+    let counted = log.lines().filter(|line| line.contains("will publish these rows again"));
+    let number = |line: &str| line.split("\"repeats\":").nth(1)?.split(',').next()?.parse::<usize>().ok();
+    counted.map(|line| number(line).expect("it says how many")).sum()
 }
 
 fn disturb(proxy: &Proxy, wire: Wire, turn: &Turn) {

@@ -18,7 +18,9 @@ pub struct Watch(Arc<Asked>);
 struct Numbers {
     sessions_lost: f64,
     silence: f64,
+    /// The lowest, and how far above the lowest before it any was.
     lag: f64,
+    lag_rise: f64,
 }
 
 /// Silence and lag of this many seconds are no everyday thing.
@@ -78,7 +80,7 @@ impl Watch {
             Metric::SessionsOrSilence => {
                 first.is_some_and(|first| highest.sessions_lost > first.sessions_lost) || highest.silence > LONG
             }
-            Metric::Lag => highest.lag > LONG,
+            Metric::Lag => highest.lag_rise > LONG,
         }
     }
 
@@ -97,13 +99,16 @@ impl Asked {
             sessions_lost: number("outboxd_reconnects_total{side=\"postgres\"}"),
             silence: now - sum_samples(&text, "outboxd_last_frame_timestamp_seconds").unwrap_or(now),
             lag: number("outboxd_lag_seconds"),
+            lag_rise: 0.0,
         };
         let (first, highest) = &mut *self.numbers.lock().unwrap();
+        let lowest_lag = first.map_or(seen.lag, |_| highest.lag.min(seen.lag));
         first.get_or_insert(seen);
         *highest = Numbers {
             sessions_lost: highest.sessions_lost.max(seen.sessions_lost),
             silence: highest.silence.max(seen.silence),
-            lag: highest.lag.max(seen.lag),
+            lag: lowest_lag,
+            lag_rise: highest.lag_rise.max(seen.lag - lowest_lag),
         };
     }
 

@@ -10,12 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode;
 
-pub use self::node::Node;
+pub use self::node::{Node, a_broker_is_drowsy};
 use self::node::{archive_classes, in_parallel, java, succeed};
 use super::process::Scratch;
 use super::proxy::Proxy;
@@ -178,6 +180,15 @@ impl Kafka {
         let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
         topic.config.extend(settings);
         let results = block_on(self.admin().create_topics([&topic], &options())).expect("the broker answers");
+        assert_eq!(results, [Ok(name.to_string())]);
+        self.wait_served(name, partitions);
+    }
+
+    /// Gives a topic more partitions.
+    #[track_caller]
+    pub fn add_partitions(&self, name: &str, partitions: i32) {
+        let more = NewPartitions::new(name, partitions as usize);
+        let results = block_on(self.admin().create_partitions([&more], &options())).expect("the broker answers");
         assert_eq!(results, [Ok(name.to_string())]);
         self.wait_served(name, partitions);
     }

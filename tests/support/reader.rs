@@ -23,7 +23,7 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::kafka::Kafka;
+use super::kafka::{Kafka, a_broker_is_drowsy};
 use super::oracle::{Fact, Record};
 use super::postgres::{Database, Postgres};
 use super::workload;
@@ -73,6 +73,9 @@ impl Seen {
         Fact::Arrived(Record { place, key: self.key().to_string(), id })
     }
 }
+
+/// How long a fault may wait until Kafka says what it has by then.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where a partition ends: everything below the offset is in the topic.
 type Ends = HashMap<(String, i32), i64>;
@@ -161,7 +164,7 @@ impl Reader {
 
     /// Whatever is repeated from here on is this fault's, which strikes now: what Kafka has by now is not, read or not.
     pub fn disturbed(&self, fault: &str) {
-        let ends = ends_of(&self.asker, &self.topics);
+        let ends = super::within(ENDS_WITHIN, || ends_of(&self.asker, &self.topics));
         let mut shelf = self.shared.shelf.lock().unwrap();
         let ends = ends.unwrap_or_else(|| shelf.reached.clone());
         shelf.cuts.push(Cut { fact: Fact::Disturbed(fault.to_string()), ends });
@@ -373,5 +376,5 @@ fn read_ends(consumer: &BaseConsumer, topics: &[String], samples: &mut Vec<(Lsn,
 
 fn end_of(consumer: &BaseConsumer, (topic, partition): &(String, i32)) -> Option<i64> {
     let (_, high) = consumer.fetch_watermarks(topic, *partition, Duration::from_secs(1)).ok()?;
-    Some(high)
+    (!a_broker_is_drowsy()).then_some(high)
 }

@@ -140,6 +140,7 @@ impl Kafka {
         }
         let fresh = producer(&self.config, self.batch_bytes, &self.reports, &self.metrics, generation)?;
         self.topics.renewed();
+        self.reports.renewed(generation);
         Ok(Retired { _producer: std::mem::replace(&mut self.producer, fresh) })
     }
 
@@ -187,7 +188,11 @@ impl Sink for Kafka {
         };
         let Finding::Exists(accepts) = finding else { return Err(Refused::Unready(ticket)) };
         if let Some(problem) = accepts.problem(record, self.compressed, now_ms()) {
-            return Err(Refused::Event(ticket, problem));
+            // Partitions are added, and limits raised: the cluster is asked once more before an event is called wrong.
+            return Err(match self.topics.second_look(topic) {
+                true => Refused::Unready(ticket),
+                false => Refused::Event(ticket, problem),
+            });
         }
         if self.largest_batch.max(1) < self.batch_bytes {
             // A batch that the topic refuses for its size would take innocent records down with it.
@@ -229,10 +234,11 @@ fn refused(error: KafkaError, ticket: Ticket) -> Refused {
     match error.rdkafka_error_code() {
         Some(RDKafkaErrorCode::QueueFull) => Refused::Full(ticket),
         Some(RDKafkaErrorCode::UnknownTopic) => Refused::Unready(ticket),
-        Some(code @ (RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::UnknownPartition)) => {
+        Some(code @ RDKafkaErrorCode::MessageSizeTooLarge) => {
             let problem = Problem { reason: "refused", message: code.to_string() };
             Refused::Event(ticket, problem)
         }
+        // The cluster has that partition, as we know: only the producer has not heard of it, and a new one would.
         Some(_) | None => Refused::Fatal(ticket, error.to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! The way back: delivery reports, librdkafka's complaints and its statistics, from its threads to the relay's task.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub struct Complaint {
 pub struct Reports {
     queue: Mutex<Vec<Report>>,
     arrived: Notify,
+    /// The producer whose complaints count: an older one's are about what was taken from it.
+    generation: AtomicU32,
     complaint: Mutex<Option<Complaint>>,
     brokers_up: Mutex<Option<usize>>,
     silent_broker: Mutex<Option<(String, Duration)>>,
@@ -93,6 +96,13 @@ impl Reports {
     /// The broker that has records of ours and has been silent for longest, and for how long, once the statistics tell.
     pub fn silent_broker(&self) -> Option<(String, Duration)> {
         lock(&self.silent_broker).clone()
+    }
+
+    /// A new producer begins with nothing to complain about.
+    pub(super) fn renewed(&self, generation: u32) {
+        self.generation.store(generation, Ordering::Relaxed);
+        lock(&self.complaint).take();
+        lock(&self.silent_broker).take();
     }
 
     fn push(&self, report: Report) {
@@ -126,6 +136,12 @@ pub(super) struct Context {
     pub(super) generation: u32,
 }
 
+impl Context {
+    fn is_current(&self) -> bool {
+        self.reports.generation.load(Ordering::Relaxed) == self.generation
+    }
+}
+
 impl ProducerContext for Context {
     type DeliveryOpaque = usize;
 
@@ -148,6 +164,9 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        if !self.is_current() {
+            return;
+        }
         let login = error.rdkafka_error_code() == Some(RDKafkaErrorCode::Authentication);
         let mut complaint = lock(&self.reports.complaint);
         // Behind every refused login comes "all brokers are down", which must not hide it.
@@ -157,6 +176,9 @@ impl ClientContext for Context {
     }
 
     fn stats_raw(&self, statistics: &[u8]) {
+        if !self.is_current() {
+            return;
+        }
         let statistics = match Statistics::read(statistics) {
             Ok(statistics) => statistics,
             Err(error) => return tracing::debug!(%error, "the statistics of librdkafka cannot be read"),

@@ -37,6 +37,8 @@ struct Known {
     awaited: bool,
     /// Records on their way to it.
     inflight: u64,
+    /// It was asked for again because it seems to refuse the next record.
+    looked_twice: bool,
 }
 
 impl Known {
@@ -88,7 +90,18 @@ impl Topics {
 
     /// A record is on its way to the topic.
     pub(super) fn offered(&mut self, id: TopicId) {
-        self.known[id.index()].inflight += 1;
+        let known = &mut self.known[id.index()];
+        known.inflight += 1;
+        known.looked_twice = false;
+    }
+
+    /// The topic seems to refuse the next record: puts what is known of it in doubt; false when that was done already.
+    pub(super) fn second_look(&mut self, id: TopicId) -> bool {
+        let looked = std::mem::replace(&mut self.known[id.index()].looked_twice, true);
+        if !looked {
+            self.doubt(id);
+        }
+        !looked
     }
 
     /// A record has got its answer.
@@ -184,7 +197,13 @@ impl Topics {
     fn note(&mut self, name: &str) -> Option<TopicId> {
         let id = TopicId(u16::try_from(self.known.len()).ok()?);
         self.ids.insert(name.to_owned(), id);
-        self.known.push(Known { name: name.to_owned(), finding: Finding::Unasked, awaited: true, inflight: 0 });
+        self.known.push(Known {
+            name: name.to_owned(),
+            finding: Finding::Unasked,
+            awaited: true,
+            inflight: 0,
+            looked_twice: false,
+        });
         Some(id)
     }
 }

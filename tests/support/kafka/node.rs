@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
@@ -98,6 +98,7 @@ impl Node {
 
     /// Lets it go on after a pause.
     pub fn resume(&self) {
+        *LAST_WAKE.lock().unwrap() = Some(Instant::now());
         self.signal(Signal::CONT);
     }
 
@@ -197,6 +198,15 @@ impl Node {
         properties.extend(options.properties.clone());
         properties.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
     }
+}
+
+/// When a broker of this process was last woken from a pause.
+static LAST_WAKE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// True while a broker may still believe what was so before it slept: that it leads partitions, and where they end. That
+/// was seen to last for a tenth of a second.
+pub fn a_broker_is_drowsy() -> bool {
+    LAST_WAKE.lock().unwrap().is_some_and(|woken| woken.elapsed() < Duration::from_secs(1))
 }
 
 /// Tests wait for the cluster to notice: that a broker is gone, that one lags, that leaders are not where they belong.

@@ -69,6 +69,34 @@ pub struct Position {
     pub row: u64,
 }
 
+impl Position {
+    /// Appends it as it is printed. Every record carries it, and formatting was a seventh of what an event cost.
+    pub fn write_to(self, out: &mut Vec<u8>) {
+        push_hex((self.commit.0 >> 32) as u32, out);
+        out.push(b'/');
+        push_hex(self.commit.0 as u32, out);
+        out.push(b'/');
+        push_decimal(self.row, out);
+    }
+}
+
+fn push_hex(value: u32, out: &mut Vec<u8>) {
+    let digits = (u32::BITS - value.leading_zeros()).div_ceil(4).max(1);
+    out.extend((0..digits).rev().map(|digit| b"0123456789ABCDEF"[(value >> (digit * 4) & 0xF) as usize]));
+}
+
+fn push_decimal(mut value: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    loop {
+        out.push(b'0' + (value % 10) as u8);
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out[start..].reverse();
+}
+
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.commit, self.row)
@@ -77,6 +105,8 @@ impl fmt::Display for Position {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -96,5 +126,15 @@ mod tests {
         assert!(at(1, 9) < at(2, 1));
         assert!(at(2, 1) < at(2, 2));
         assert_eq!(at(0x16_B374_D848, 3).to_string(), "16/B374D848/3");
+    }
+
+    proptest! {
+        #[test]
+        fn a_position_is_written_as_it_is_printed(commit: u64, row: u64, bits in 0..64u32) {
+            let position = Position { commit: Lsn(commit >> bits), row: row >> bits };
+            let mut bytes = b"before ".to_vec();
+            position.write_to(&mut bytes);
+            prop_assert_eq!(String::from_utf8(bytes).unwrap(), format!("before {position}"));
+        }
     }
 }

@@ -4,13 +4,12 @@
 //! the payload, byte for byte. Topic, key and headers are written into buffers that the next row uses again.
 
 use std::fmt;
-use std::io::Write;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::config;
-use crate::config::{Envelope, Piece};
+use crate::config::{DefaultHeaders, Piece};
 use crate::record::{Headers, Record, Rejected};
 use crate::source::outbox::{Layout, Name, Place, Row};
 
@@ -28,7 +27,7 @@ struct Route {
     matches: Vec<(Place, Glob)>,
     topic: Pattern,
     key: Pattern,
-    envelope: Envelope,
+    default_headers: DefaultHeaders,
     headers: Vec<(String, Pattern)>,
 }
 
@@ -77,7 +76,7 @@ impl Route {
             matches: route.matches.iter().map(|(name, glob)| (layout.place(name), Glob::new(glob))).collect(),
             topic: Pattern::new(&route.topic, layout),
             key: Pattern::new(&route.key, layout),
-            envelope: route.envelope,
+            default_headers: route.default_headers,
             headers: route.headers.iter().map(|(name, p)| (name.clone(), Pattern::new(p, layout))).collect(),
         }
     }
@@ -94,9 +93,9 @@ impl Route {
             ("aggregate_type", Place::AGGREGATE_TYPE),
             ("aggregate_id", Place::AGGREGATE_ID),
         ];
-        let (parts, with_position) = match self.envelope {
-            Envelope::Full => (&parts[..], true),
-            Envelope::Id => (&parts[..1], false),
+        let (parts, with_position) = match self.default_headers {
+            DefaultHeaders::All => (&parts[..], true),
+            DefaultHeaders::Id => (&parts[..1], false),
         };
         for (name, place) in parts {
             if let Some(value) = row.bytes(*place) {
@@ -104,9 +103,7 @@ impl Route {
             }
         }
         if with_position {
-            headers.push_with("lsn", |bytes| {
-                write!(bytes, "{}", row.position).expect("a vector takes all that is written to it");
-            });
+            headers.push_with("lsn", |bytes| row.position.write_to(bytes));
         }
         for (name, pattern) in &self.headers {
             if !pattern.is_null(row) {
@@ -326,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_of_the_id_alone_keeps_the_headers_that_were_asked_for() {
+    fn a_route_with_the_id_alone_keeps_the_headers_that_were_asked_for() {
         let headers = vec![("tenant".to_owned(), pattern(&["t"]))];
-        let routes = [config::Route { envelope: Envelope::Id, headers, ..config::Route::default() }];
+        let routes = [config::Route { default_headers: DefaultHeaders::Id, headers, ..config::Route::default() }];
         let event = r#"{"id": 1, "aggregate_type": "a", "event_type": "e", "payload": 1, "headers": {"trace": "x"}}"#;
         let made = route(&routes, event).unwrap();
         let names: Vec<_> = made.headers.iter().map(|(name, _)| name.as_str()).collect();

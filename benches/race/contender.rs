@@ -12,6 +12,7 @@ use outboxd::lsn::Lsn;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
+use uuid::Uuid;
 
 use crate::debezium::{Task, Tuning};
 use crate::meter::{Meter, Part, Used};
@@ -28,6 +29,8 @@ const LAP: Duration = Duration::from_secs(600);
 pub const PARTITIONS: i32 = 6;
 /// Until a JVM with Debezium reads.
 const STARTED: Duration = Duration::from_secs(120);
+/// Whoever publishes nothing for so long has failed.
+const STUCK: Duration = Duration::from_secs(120);
 
 /// Who races.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,13 +156,14 @@ impl Track {
             Contender::RecvText => self.race(&meter, &slot, &mut [self.recvlogical(&slot, "false")]),
             Contender::RecvBinary => self.race(&meter, &slot, &mut [self.recvlogical(&slot, "true")]),
             Contender::Reader => self.race(&meter, &slot, &mut [self.reader(&slot)]),
-            Contender::Producer => self.race(&meter, &slot, &mut [self.producer(&topic)]),
+            Contender::Producer => self.race(&meter, "", &mut [self.producer(&topic)]),
             Contender::ReaderAndProducer => self.race(&meter, &slot, &mut [self.reader(&slot), self.producer(&topic)]),
             Contender::Outboxd => self.outboxd(&meter, &slot, &topic, ""),
-            Contender::OutboxdIdOnly => self.outboxd(&meter, &slot, &topic, "envelope = \"id\""),
+            Contender::OutboxdIdOnly => self.outboxd(&meter, &slot, &topic, "default_headers = \"id\""),
             Contender::Debezium(tuning) => self.debezium(&meter, &slot, &topic, tuning),
         };
-        let lap = Lap { events: self.events, took, used: meter.read() };
+        let (events, took) = took;
+        let lap = Lap { events, took, used: meter.read() };
         match contender {
             Contender::RecvText | Contender::RecvBinary | Contender::Reader => {}
             _ => self.assert_all_arrived(&topic),
@@ -169,27 +173,30 @@ impl Track {
         lap
     }
 
-    /// Starts programs, and waits for their ends.
-    fn race(&self, meter: &Meter, slot: &str, programs: &mut [Command]) -> Duration {
-        let begun = Instant::now();
+    /// Starts programs, the first of which reads from the slot if there is one, and waits for their ends.
+    fn race(&self, meter: &Meter, slot: &str, programs: &mut [Command]) -> (u64, Duration) {
+        let mut begun = Instant::now();
         let start = |program: &mut Command| Process::spawn(program.stdout(Stdio::null()), Farewell::Kill);
         let mut running: Vec<Process> = programs.iter_mut().map(start).collect();
         running.iter().for_each(|process| meter.watch(Part::Contender, process.id()));
-        self.watch_walsender(meter, slot, Duration::from_secs(2), || running[0].exited().is_some());
+        if !slot.is_empty() {
+            self.watch_walsender(meter, slot, || running[0].exited().is_some());
+            begun = Instant::now();
+        }
         for process in &mut running {
             let ended = process.wait(LAP).expect("a lap ends");
             assert!(ended.success(), "{ended}");
         }
-        begun.elapsed()
+        (self.events, begun.elapsed())
     }
 
-    fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, more: &str) -> Duration {
-        let begun = Instant::now();
+    fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, more: &str) -> (u64, Duration) {
         let route = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"\n{more}");
         let config = self.config.clone().without("route").add("route", &route).set("postgres.slot", slot);
         let mut relay = Relay::start(&config);
         meter.watch(Part::Contender, relay.pid());
-        self.watch_walsender(meter, slot, PATIENCE, || false);
+        self.watch_walsender(meter, slot, || !relay.is_running());
+        let begun = Instant::now();
         relay.wait_ready();
         let all = || (relay.published() >= self.events as f64).then(|| begun.elapsed());
         // Asking costs the relay something, too.
@@ -200,34 +207,45 @@ impl Track {
         let took = took.unwrap_or_else(|| panic!("{} of {}\n{}", relay.published(), self.events, relay.log()));
         relay.sigterm();
         assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
-        took
+        (self.events, took)
     }
 
-    /// Neither the time nor the processor that it needs until it reads are counted: only a first start is slow.
-    fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning) -> Duration {
+    /// A JVM is slow at first. Neither time nor processor are counted until a quarter of the events has come.
+    fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning) -> (u64, Duration) {
         let task = Task { database: &self.database, kafka: &self.kafka, slot, publication: self.config.slot(), topic };
         let mut debezium = task.start(tuning, self.scratch.path());
-        self.watch_walsender(meter, slot, STARTED, || debezium.exited().is_some());
+        let pid = debezium.id();
+        self.watch_walsender(meter, slot, || debezium.exited().is_some());
+        let consumer = self.consumer();
+        let mut wait_for = |events: u64| {
+            let (mut before, mut moved) = (0, Instant::now());
+            let now = within(LAP, || {
+                std::thread::sleep(Duration::from_millis(40));
+                let now = published(&consumer, topic);
+                if now > before {
+                    (before, moved) = (now, Instant::now());
+                }
+                let log = || task.log(self.scratch.path());
+                assert!(debezium.exited().is_none() && moved.elapsed() < STUCK, "{now} of {events}\n{}", log());
+                (now >= events).then_some(now)
+            });
+            now.expect("a lap ends")
+        };
+        let warm = wait_for(self.events / 4);
         let begun = Instant::now();
-        meter.watch_from_now(Part::Contender, debezium.id());
-        let ends = self.consumer();
-        let took = within(LAP, || {
-            std::thread::sleep(Duration::from_millis(40));
-            (published(&ends, topic) >= self.events).then(|| begun.elapsed())
-        });
-        let log = || std::fs::read_to_string(self.scratch.path().join("debezium.log")).unwrap_or_default();
-        took.unwrap_or_else(|| panic!("{} of {}\n{}", published(&ends, topic), self.events, log()))
+        meter.watch_from_now(Part::Contender, pid);
+        wait_for(self.events);
+        (self.events - warm, begun.elapsed())
     }
 
-    /// The walsender is known once the slot has one; a program that only produces has none.
-    fn watch_walsender(&self, meter: &Meter, slot: &str, patience: Duration, mut over: impl FnMut() -> bool) {
-        let found = within(patience, || match self.database.walsender(slot) {
+    /// The clock starts when the slot has its walsender, whoever reads.
+    fn watch_walsender(&self, meter: &Meter, slot: &str, mut over: impl FnMut() -> bool) {
+        let found = within(STARTED, || match self.database.walsender(slot) {
             Some(pid) => Some(Some(pid)),
             None => over().then_some(None),
         });
-        if let Some(Some(pid)) = found {
-            meter.watch(Part::Walsender, pid.parse().expect("a pid is a number"));
-        }
+        let pid = found.flatten().expect("somebody reads from the slot");
+        meter.watch(Part::Walsender, pid.parse().expect("a pid is a number"));
     }
 
     fn recvlogical(&self, slot: &str, binary: &str) -> Command {
@@ -268,7 +286,7 @@ impl Track {
             let record = consumer.poll(PATIENCE).expect("there is one more").unwrap();
             let headers = record.headers().expect("every record has headers");
             let id = headers.iter().find(|header| header.key == "id").and_then(|header| header.value);
-            ids.insert(id.expect("every record has its id").to_vec());
+            ids.insert(Uuid::try_parse_ascii(id.expect("every record has its id")).expect("it is a UUID"));
         }
         assert_eq!(ids.len() as u64, self.events, "events in {topic}");
     }

@@ -60,6 +60,11 @@ impl Task<'_> {
         Process::spawn(&mut java, Farewell::Kill)
     }
 
+    /// What it said.
+    pub fn log(&self, directory: &Path) -> String {
+        fs::read_to_string(directory.join("debezium.log")).unwrap_or_default()
+    }
+
     fn connector(&self, tuning: Tuning) -> String {
         let port = self.database.server().port().to_string();
         let mut text = properties(&[
@@ -95,6 +100,8 @@ impl Task<'_> {
                 ("poll.interval.ms", "10"),
                 ("producer.override.acks", "all"),
                 ("producer.override.enable.idempotence", "true"),
+                ("producer.override.compression.type", "lz4"),
+                ("producer.override.max.in.flight.requests.per.connection", "5"),
                 ("producer.override.linger.ms", "10"),
                 ("producer.override.batch.size", "524288"),
                 ("producer.override.buffer.memory", "134217728"),
@@ -104,6 +111,7 @@ impl Task<'_> {
                 ("poll.interval.ms", "1"),
                 ("producer.override.acks", "all"),
                 ("producer.override.enable.idempotence", "true"),
+                ("producer.override.max.in.flight.requests.per.connection", "5"),
                 ("producer.override.linger.ms", "0"),
             ]),
         };

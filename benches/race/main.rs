@@ -19,7 +19,8 @@ mod roles;
 mod steady;
 mod workload;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use contender::{Contender, Track};
 use report::Report;
@@ -40,48 +41,87 @@ fn main() {
     let mut report = Report::default();
     for workload in Workload::ALL.into_iter().filter(|workload| options.wants(workload.name())) {
         race(workload, &options, &mut report);
+        write(&report);
     }
-    for rate in steady::RATES.into_iter().filter(|rate| options.wants(&format!("steady-{rate}"))) {
+    for rate in steady::RATES.into_iter().filter(|rate| options.wants(&steady::name(*rate))) {
         keep_pace(rate, &options, &mut report);
+        write(&report);
     }
+    if options.wants(GROWTH) {
+        grow(&mut report);
+    }
+    println!("{}\nthis table and its plot: {}", report.tables(), write(&report).display());
+}
+
+/// Writes what there is so far: a run takes an hour.
+fn write(report: &Report) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("race");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("report.md"), report.tables()).unwrap();
     std::fs::write(directory.join("race.svg"), report.plot()).unwrap();
-    println!("{}\nthis table and its plot: {}", report.tables(), directory.display());
+    directory
 }
 
-/// One backlog, which everybody carries in turn.
+/// A server that is not busy with itself.
+fn postgres() -> Arc<Postgres> {
+    let settings =
+        [("max_wal_size", "8GB"), ("shared_buffers", "256MB"), ("autovacuum", "off"), ("checkpoint_timeout", "1h")];
+    settings.iter().fold(Postgres::options(), |options, (name, value)| options.setting(name, value)).start()
+}
+
+/// One backlog, which everybody carries in turn. Each round begins with another one of them.
 fn race(workload: Workload, options: &Options, report: &mut Report) {
-    let postgres = Postgres::options().setting("max_wal_size", "8GB").setting("shared_buffers", "256MB").start();
-    let kafka = Kafka::private();
+    let (postgres, kafka) = (postgres(), Kafka::options().production().start());
     let track = Track::load(workload, options.events, &postgres, &kafka);
     let incumbent = Contender::DEBEZIUM.into_iter().filter(|_| options.debezium);
-    let contenders: Vec<Contender> = Contender::USUAL.into_iter().chain(incumbent).collect();
-    let contenders = contenders.into_iter().filter(|contender| !options.relays_only || contender.is_a_relay());
+    let contenders = Contender::USUAL.into_iter().chain(incumbent);
+    let mut contenders: Vec<Contender> =
+        contenders.filter(|contender| !options.relays_only || contender.is_a_relay()).collect();
+    // A JVM that has just been started is another one.
+    track.run(Contender::Producer);
     for round in 1..=options.rounds {
-        for contender in contenders.clone() {
-            let lap = track.run(contender);
+        for contender in &contenders {
+            let lap = track.run(*contender);
             announce(&format!("{}, round {round}: {contender} {lap}", workload.name()));
-            report.add(workload, contender, lap);
+            report.add(workload, *contender, lap);
         }
+        contenders.rotate_left(1);
     }
 }
 
 /// The same rate for everybody in turn.
 fn keep_pace(rate: u64, options: &Options, report: &mut Report) {
-    let (postgres, kafka) = (Postgres::private(), Kafka::private());
+    let (postgres, kafka) = (postgres(), Kafka::options().production().start());
+    steady::run(Carrier::Bare, rate, &postgres, &kafka);
     for round in 1..=options.rounds {
         for carrier in [Carrier::Bare, Carrier::Outboxd, Carrier::Debezium] {
             if carrier == Carrier::Debezium && !options.debezium {
                 continue;
             }
             let latency = steady::run(carrier, rate, &postgres, &kafka);
-            announce(&format!("steady-{rate}, round {round}: {carrier} {latency}"));
+            announce(&format!("{}, round {round}: {carrier} {latency}", steady::name(rate)));
             report.add_latency(rate, carrier, latency);
         }
     }
 }
+
+/// Ten times as much must cost ten times as much, and no more memory.
+fn grow(report: &mut Report) {
+    let kafka = Kafka::options().production().start();
+    let (small, large) = (postgres(), postgres());
+    let tracks = [(500_000, &small), (5_000_000, &large)]
+        .map(|(events, postgres)| (events, Track::load(Workload::ThousandRows, events, postgres, &kafka)));
+    for round in 1..=3 {
+        for (events, track) in &tracks {
+            let lap = track.run(Contender::Outboxd);
+            announce(&format!("{GROWTH}, round {round}: {events} events, {lap}"));
+            report.add_growth(*events, lap);
+        }
+    }
+}
+
+/// As `--only` names the comparison of backlogs.
+const GROWTH: &str = "growth";
 
 /// What `make bench` was told.
 struct Options {
@@ -96,7 +136,7 @@ struct Options {
 
 impl Options {
     fn parse(arguments: &[String]) -> Options {
-        let mut options = Options { events: 300_000, rounds: 5, only: Vec::new(), debezium: false, relays_only: false };
+        let mut options = Options { events: 500_000, rounds: 5, only: Vec::new(), debezium: false, relays_only: false };
         let mut arguments = arguments.iter();
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().unwrap_or_else(|| panic!("{name} needs a value"));
@@ -109,6 +149,10 @@ impl Options {
                 _ => panic!("unknown option {name}: there are --events, --rounds, --only, --debezium, --relays-only"),
             }
         }
+        let known: Vec<String> = Workload::ALL.map(|workload| workload.name().to_string()).into();
+        let known = known.into_iter().chain(steady::RATES.map(steady::name)).chain([GROWTH.to_string()]);
+        let known: Vec<String> = known.collect();
+        assert!(options.only.iter().all(|name| known.contains(name)), "--only takes {}", known.join(","));
         options
     }
 

@@ -29,7 +29,7 @@ const GAP: f64 = 16.0;
 pub fn svg(groups: &[Group]) -> String {
     let height: f64 = groups.iter().map(|group| TITLE + ROW * group.bars.len() as f64 + GAP).sum::<f64>() + GAP;
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
          <title>Events a second: medians, with the lowest and the highest</title>\n\
          <style>text {{ fill: #1f2328 }} .other {{ fill: #9aa4b2 }} .ours {{ fill: #1f6feb }} \

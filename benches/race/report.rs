@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::contender::{Contender, Lap};
+use crate::debezium::Tuning;
 use crate::meter::Part;
 use crate::plot;
 use crate::steady::{Carrier, Latency};
@@ -14,6 +15,7 @@ use crate::workload::Workload;
 pub struct Report {
     laps: BTreeMap<Workload, BTreeMap<Contender, Vec<Lap>>>,
     latencies: BTreeMap<u64, BTreeMap<Carrier, Vec<Latency>>>,
+    growth: BTreeMap<u64, Vec<Lap>>,
 }
 
 impl Report {
@@ -27,53 +29,81 @@ impl Report {
         self.latencies.entry(rate).or_default().entry(carrier).or_default().push(latency);
     }
 
+    /// Laps of outboxd over a backlog of this size.
+    pub fn add_growth(&mut self, events: u64, lap: Lap) {
+        self.growth.entry(events).or_default().push(lap);
+    }
+
     /// All tables, in Markdown.
     pub fn tables(&self) -> String {
         let mut text = String::new();
         for (workload, contenders) in &self.laps {
             writeln!(text, "\n### {}\n", workload.describe()).unwrap();
             text.push_str(
-                "| who | events/s | × `pg_recvlogical`, binary | its CPU s per million | walsender's | broker's | peak RSS |\n\
-                 |---|---:|---:|---:|---:|---:|---:|\n",
+                "| who | events/s | × `pg_recvlogical`, binary | × Debezium, tuned | its CPU s per million | walsender's | \
+                 broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
             );
-            let yardstick = contenders.get(&Contender::RecvBinary).map(|laps| rate(laps).median);
+            let rivals = [Contender::RecvBinary, Contender::Debezium(Tuning::Backlog)];
             for (contender, laps) in contenders {
-                let rate = rate(laps);
-                let ratio = yardstick.map_or_else(String::new, |yardstick| format!("{:.2}", rate.median / yardstick));
+                let ratios =
+                    rivals.map(|rival| contenders.get(&rival).map_or(String::new(), |rival| faster(laps, rival)));
                 let cpu = |part| Spread::of(laps, |lap| lap.cpu_per_million(part)).show(1);
                 writeln!(
                     text,
-                    "| {contender} | {} | {ratio} | {} | {} | {} | {} MB |",
-                    rate.show(0),
+                    "| {contender} | {} | {} | {} | {} | {} | {} |",
+                    rate(laps).show(0),
+                    ratios.join(" | "),
                     cpu(Part::Contender),
                     cpu(Part::Walsender),
                     cpu(Part::Broker),
-                    Spread::of(laps, Lap::peak_megabytes).show(0)
+                    Spread::of(laps, Lap::peak_megabytes).show(0) + " MB"
                 )
                 .unwrap();
             }
+            text.push_str(&costs(contenders));
         }
+        self.write_latencies(&mut text);
+        self.write_growth(&mut text);
+        text
+    }
+
+    fn write_latencies(&self, text: &mut String) {
         for (rate, carriers) in &self.latencies {
-            writeln!(text, "\n### {rate} transactions of one row a second: milliseconds from commit to consumer\n")
-                .unwrap();
+            let title = format!("{rate} transactions of one row a second: milliseconds from the INSERT to a consumer");
+            writeln!(text, "\n### {title}\n").unwrap();
             text.push_str(
-                "| who | p50 | p99 | p99.9 | max | kept up with, a second |\n|---|---:|---:|---:|---:|---:|\n",
+                "| who | p50 | p99 | p99.9 | max | sent a second | came a second |\n|---|---:|---:|---:|---:|---:|---:|\n",
             );
             for (carrier, latencies) in carriers {
                 let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
                 writeln!(
                     text,
-                    "| {carrier} | {} | {} | {} | {} | {} |",
+                    "| {carrier} | {} | {} | {} | {} | {} | {} |",
                     figure(|latency| latency.p50, 1),
                     figure(|latency| latency.p99, 1),
                     figure(|latency| latency.p999, 1),
                     figure(|latency| latency.max, 0),
-                    figure(|latency| latency.rate, 0),
+                    figure(|latency| latency.sent, 0),
+                    figure(|latency| latency.read, 0),
                 )
                 .unwrap();
             }
         }
-        text
+    }
+
+    fn write_growth(&self, text: &mut String) {
+        if self.growth.is_empty() {
+            return;
+        }
+        text.push_str(
+            "\n### outboxd over backlogs of different sizes, 500-byte events in transactions of 1,000 rows\n\n",
+        );
+        text.push_str("| events | events/s | its CPU s per million | peak RSS |\n|---:|---:|---:|---:|\n");
+        for (events, laps) in &self.growth {
+            let cpu = Spread::of(laps, |lap| lap.cpu_per_million(Part::Contender)).show(2);
+            let peak = Spread::of(laps, Lap::peak_megabytes).show(0);
+            writeln!(text, "| {events} | {} | {cpu} | {peak} MB |", rate(laps).show(0)).unwrap();
+        }
     }
 
     /// Events a second as bars, one group for each workload.
@@ -99,6 +129,29 @@ fn rate(laps: &[Lap]) -> Spread {
     Spread::of(laps, Lap::events_per_second)
 }
 
+/// How many times as fast, lap by lap: the machine's mood is the same in one round.
+fn faster(laps: &[Lap], rivals: &[Lap]) -> String {
+    let ratios = laps.iter().zip(rivals).map(|(lap, rival)| lap.events_per_second() / rival.events_per_second());
+    Spread::of(&ratios.collect::<Vec<_>>(), |ratio| *ratio).show(2)
+}
+
+/// What the relays cost beside each other, lap by lap.
+fn costs(contenders: &BTreeMap<Contender, Vec<Lap>>) -> String {
+    let compared = [
+        ("header id only, against Debezium, tuned", Contender::OutboxdIdOnly, Contender::Debezium(Tuning::Backlog)),
+        ("five headers, against the id only", Contender::Outboxd, Contender::OutboxdIdOnly),
+    ];
+    let mut text = String::new();
+    for (what, one, other) in compared {
+        if let (Some(ours), Some(theirs)) = (contenders.get(&one), contenders.get(&other)) {
+            let cpu = |lap: &Lap| lap.cpu_per_million(Part::Contender);
+            let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| cpu(ours) / cpu(theirs)).collect();
+            writeln!(text, "\nCPU of outboxd, {what}: × {}", Spread::of(&ratios, |ratio| *ratio).show(3)).unwrap();
+        }
+    }
+    text
+}
+
 /// A median, and the lowest and highest around it.
 struct Spread {
     median: f64,
@@ -111,7 +164,8 @@ impl Spread {
         let mut figures: Vec<f64> = laps.iter().map(figure).collect();
         figures.sort_by(f64::total_cmp);
         let (lowest, highest) = (figures[0], figures[figures.len() - 1]);
-        Spread { median: figures[figures.len() / 2], lowest, highest }
+        let median = (figures[(figures.len() - 1) / 2] + figures[figures.len() / 2]) / 2.0;
+        Spread { median, lowest, highest }
     }
 
     fn show(&self, digits: usize) -> String {

@@ -69,23 +69,13 @@ fn producer(arguments: &[String]) {
     let values = std::fs::read_to_string(file).unwrap();
     let values: Vec<&str> = values.lines().collect();
     let mut client = ClientConfig::new();
-    client.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
-    client.set("max.in.flight", "1").set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
-    client.set("partitioner", "murmur2_random").set("queue.buffering.max.messages", "50000");
+    producer_settings(&mut client, brokers);
     let producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext> = client.create().unwrap();
     for number in 0..events {
-        let (id, key) = (format!("{number:032x}"), (number % 1000).to_string());
-        let headers =
-            [("id", id.as_str()), ("type", "order.paid"), ("aggregate_type", "order"), ("aggregate_id", &key)];
+        let key = (number % 1000).to_string();
         let mut value = values[number as usize % values.len()];
         loop {
-            let headers = headers
-                .iter()
-                .chain(&[("lsn", "0/1536410/1")])
-                .fold(OwnedHeaders::new_with_capacity(5), |headers, (key, value)| {
-                    headers.insert(Header { key, value: Some(*value) })
-                });
-            let record = BaseRecord::to(topic).key(&key).payload(value).headers(headers);
+            let record = BaseRecord::to(topic).key(&key).payload(value).headers(headers(number, &key));
             match producer.send(record) {
                 Ok(()) => break,
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), record)) => {
@@ -99,4 +89,27 @@ fn producer(arguments: &[String]) {
     while producer.in_flight_count() > 0 {
         std::thread::sleep(GATHER);
     }
+}
+
+/// As the relay's own producer is set up.
+pub fn producer_settings(client: &mut ClientConfig, brokers: &str) {
+    client.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
+    client.set("enable.gapless.guarantee", "true").set("statistics.interval.ms", "1000");
+    client.set("max.in.flight", "1").set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
+    client.set("partitioner", "murmur2_random").set("queue.buffering.max.messages", "50000");
+}
+
+/// As many as the relay's records have.
+pub fn headers(number: u64, key: &str) -> OwnedHeaders {
+    let id = format!("{number:032x}");
+    let headers = [
+        ("id", id.as_str()),
+        ("type", "order.paid"),
+        ("aggregate_type", "order"),
+        ("aggregate_id", key),
+        ("lsn", "0/1536410/1"),
+    ];
+    headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |headers, (key, value)| {
+        headers.insert(Header { key, value: Some(*value) })
+    })
 }

@@ -13,14 +13,20 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::contender::{PARTITIONS, drop_slot};
 use crate::debezium::{Task, Tuning};
+use crate::roles::{headers, producer_settings};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
 use crate::support::process::Scratch;
 use crate::support::relay::{Config, Relay};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, within};
 
 /// Transactions a second.
 pub const RATES: [u64; 2] = [1000, 5000];
+/// As `--only` names it.
+pub fn name(rate: u64) -> String {
+    format!("steady-{rate}")
+}
+
 /// How long it is measured.
 const SECONDS: u64 = 20;
 /// Sessions that write.
@@ -64,14 +70,15 @@ pub struct Latency {
     pub p99: f64,
     pub p999: f64,
     pub max: f64,
-    /// Events a second that arrived while they were written.
-    pub rate: f64,
+    /// Events a second that were sent, and that came, in the time in which they were sent.
+    pub sent: f64,
+    pub read: f64,
 }
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Latency { p50, p99, p999, max, rate } = self;
-        write!(f, "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, at {rate:.0} a second")
+        let Latency { p50, p99, p999, max, sent, read } = self;
+        write!(f, "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, {read:.0} of {sent:.0} a second")
     }
 }
 
@@ -98,16 +105,18 @@ impl Clock {
         std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
     }
 
-    fn latency(&self, first: u64, rate: u64) -> Latency {
+    fn latency(&self, first: u64) -> Latency {
         let time = |times: &[AtomicU64], number: usize| times[number].load(Ordering::Relaxed) as f64 / 1e6;
-        let numbers = first as usize..self.sent.len();
-        let end = time(&self.sent, self.sent.len() - 1);
-        let in_time = numbers.clone().filter(|number| time(&self.read, *number) <= end).count();
+        let (first, last) = (first as usize, self.sent.len() - 1);
+        let (begin, end) = (time(&self.sent, first), time(&self.sent, last));
+        let seconds = (end - begin) / 1e3;
+        let came = (0..=last).map(|number| time(&self.read, number)).filter(|at| (begin..=end).contains(at)).count();
+        let numbers = first..=last;
         let mut took: Vec<f64> = numbers.map(|number| time(&self.read, number) - time(&self.sent, number)).collect();
         took.sort_by(f64::total_cmp);
         let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
-        let rate = rate as f64 * in_time as f64 / took.len() as f64;
-        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), rate }
+        let (sent, read) = (took.len() as f64 / seconds, came as f64 / seconds);
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read }
     }
 }
 
@@ -122,13 +131,14 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
     config.run(&["init"]).assert_success();
     let (mut relay, mut debezium) = (None, None);
     match carrier {
-        Carrier::Bare => {}
+        Carrier::Bare => drop_slot(&database, config.slot()),
         Carrier::Outboxd => relay.insert(Relay::start(&config)).wait_ready(),
         Carrier::Debezium => {
             let (slot, publication) = (config.slot(), config.slot());
             let task = Task { database: &database, kafka, slot, publication, topic: &topic };
             debezium = Some(task.start(Tuning::Latency, scratch.path()));
-            eventually("Debezium reads", Duration::from_secs(120), || database.walsender(slot).is_some());
+            let reads = within(Duration::from_secs(120), || database.walsender(slot));
+            assert!(reads.is_some(), "Debezium does not read\n{}", task.log(scratch.path()));
         }
     }
     let warm_up = carrier.warm_up_seconds() * rate;
@@ -136,21 +146,23 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
     let clock = Clock::new(events);
     std::thread::scope(|threads| {
         let reading = threads.spawn(|| read(kafka, &topic, &clock, events));
-        match carrier {
-            Carrier::Bare => produce(kafka, &topic, &clock, rate),
-            Carrier::Outboxd | Carrier::Debezium => {
-                for writer in 0..WRITERS {
-                    let (clock, database) = (&clock, &database);
-                    threads.spawn(move || write(database, clock, rate, writer));
-                }
-            }
+        // A bare producer has the same neighbours.
+        let written = if carrier == Carrier::Bare { Clock::new(events) } else { clock.clone() };
+        for writer in 0..WRITERS {
+            let (clock, database) = (written.clone(), &database);
+            threads.spawn(move || write(database, &clock, rate, writer));
+        }
+        if carrier == Carrier::Bare {
+            produce(kafka, &topic, &clock, rate);
         }
         reading.join().expect("every event is read");
     });
     drop((relay, debezium));
-    drop_slot(&database, config.slot());
+    if carrier != Carrier::Bare {
+        drop_slot(&database, config.slot());
+    }
     kafka.delete_topic(&topic);
-    clock.latency(warm_up, rate)
+    clock.latency(warm_up)
 }
 
 /// The payload of every event: 500 bytes, some of which do not compress.
@@ -178,15 +190,14 @@ fn write(database: &Database, clock: &Clock, rate: u64, writer: u64) {
 /// With the relay's own settings.
 fn produce(kafka: &Kafka, topic: &str, clock: &Clock, rate: u64) {
     let mut client = ClientConfig::new();
-    client.set("bootstrap.servers", kafka.brokers()).set("acks", "all").set("enable.idempotence", "true");
-    client.set("max.in.flight", "1").set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
-    client.set("partitioner", "murmur2_random");
+    producer_settings(&mut client, &kafka.brokers());
     let producer: ThreadedProducer<DefaultProducerContext> = client.create().unwrap();
     for number in 0..clock.sent.len() as u64 {
         clock.wait(number, rate);
         clock.stamp(&clock.sent, number);
         let (key, payload) = (number.to_string(), payload(number));
-        producer.send(BaseRecord::to(topic).key(&key).payload(&payload)).map_err(|(error, _)| error).unwrap();
+        let record = BaseRecord::to(topic).key(&key).payload(&payload).headers(headers(number, &key));
+        producer.send(record).map_err(|(error, _)| error).unwrap();
     }
     eventually("all is delivered", PATIENCE, || producer.in_flight_count() == 0);
 }

@@ -45,11 +45,12 @@ impl Workload {
         }
     }
 
-    /// How many of the events that were asked for: large ones and those beside a neighbour are fewer.
+    /// How many of the events that were asked for: large ones and those beside a neighbour are fewer, one transaction has more.
     pub fn events(self, asked: u64) -> u64 {
         match self {
-            Workload::ThousandRows | Workload::OneRow | Workload::OneTransaction => asked,
-            Workload::FourKilobytes | Workload::BusyNeighbour => asked / 5,
+            Workload::ThousandRows | Workload::OneRow => asked,
+            Workload::OneTransaction => asked * 2,
+            Workload::FourKilobytes | Workload::BusyNeighbour => asked / 2,
         }
     }
 

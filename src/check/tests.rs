@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::config::{Connection, Envelope, Pattern, Piece, Route};
+use crate::config::{Connection, DefaultHeaders, Pattern, Piece, Route};
 use crate::lsn::Lsn;
 use crate::sink::inspect;
 use crate::source::System;
@@ -142,7 +142,13 @@ pub(super) fn row(aggregate_type: &str, age: f64, size: i64) -> SampleRow {
 pub(super) fn route(matches: &[(&str, &str)], topic: &str, key: Piece) -> Route {
     let matches = matches.iter().map(|(name, glob)| ((*name).to_owned(), (*glob).to_owned())).collect();
     let topic = Pattern { pieces: vec![Piece::Literal(topic.into())] };
-    Route { matches, topic, key: Pattern { pieces: vec![key] }, envelope: Envelope::default(), headers: Vec::new() }
+    Route {
+        matches,
+        topic,
+        key: Pattern { pieces: vec![key] },
+        default_headers: DefaultHeaders::default(),
+        headers: Vec::new(),
+    }
 }
 
 pub(super) fn column(name: &str) -> Piece {

@@ -9,8 +9,8 @@ use toml::de::DeValue;
 use super::document::{Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
-    Columns, Config, Connection, CreateTopics, Envelope, Error, Http, Kafka, Limits, Outbox, OutboxSource, Pattern,
-    Piece, Postgres, Route, Secret, connection, properties, value,
+    Columns, Config, Connection, CreateTopics, DefaultHeaders, Error, Http, Kafka, Limits, Outbox, OutboxSource,
+    Pattern, Piece, Postgres, Route, Secret, connection, properties, value,
 };
 
 /// The file that is read when none is named.
@@ -243,18 +243,18 @@ fn routes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Route> {
             reader.refuse("topic", fault);
         }
         let key = reader.pattern("key");
-        let envelope = reader.read("envelope", |typed| envelope(&value::text(typed)?)).unwrap_or_default();
+        let default_headers = reader.read("default_headers", |typed| default_headers(&value::text(typed)?));
         let headers = reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?));
-        routes.push(Route { matches, topic, key, envelope, headers });
+        routes.push(Route { matches, topic, key, default_headers: default_headers.unwrap_or_default(), headers });
     }
     routes
 }
 
-fn envelope(text: &str) -> Result<Envelope, Fault> {
+fn default_headers(text: &str) -> Result<DefaultHeaders, Fault> {
     match text {
-        "full" => Ok(Envelope::Full),
-        "id" => Ok(Envelope::Id),
-        _ => Err(Fault::new(format!("\"{text}\" is no envelope")).hint("\"full\" or \"id\"")),
+        "all" => Ok(DefaultHeaders::All),
+        "id" => Ok(DefaultHeaders::Id),
+        _ => Err(Fault::new(format!("\"{text}\" is not one of the choices")).hint("\"all\" or \"id\"")),
     }
 }
 

@@ -216,18 +216,18 @@ pub struct Route {
     pub topic: Pattern,
     /// `key`, a pattern; `{id}` by default.
     pub key: Pattern,
-    /// `envelope`: the default headers.
-    pub envelope: Envelope,
+    /// `default_headers`
+    pub default_headers: DefaultHeaders,
     /// `headers`: name → pattern, beside the default ones.
     pub headers: Vec<(String, Pattern)>,
 }
 
 /// Which headers a record has without being asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Envelope {
+pub enum DefaultHeaders {
     /// `id`, `type`, `aggregate_type`, `aggregate_id` and `lsn`.
     #[default]
-    Full,
+    All,
     /// `id`, which consumers need to recognise a repeat.
     Id,
 }
@@ -312,7 +312,7 @@ impl Default for Route {
             matches: BTreeMap::new(),
             topic: Pattern { pieces: vec![literal("outbox.event."), column("aggregate_type")] },
             key: Pattern { pieces: vec![column("id")] },
-            envelope: Envelope::default(),
+            default_headers: DefaultHeaders::default(),
             headers: Vec::new(),
         }
     }

@@ -250,10 +250,10 @@ static ROUTE: [Field; 5] = [
          {id} keeps none.",
     ),
     field(
-        "envelope",
+        "default_headers",
         Kind::Text,
-        Is(r#""full""#),
-        "The default headers: \"full\" for id, type, aggregate_type, aggregate_id and lsn; \"id\" for id alone, which \
+        Is(r#""all""#),
+        "Which headers a record has without being asked: \"all\" for id, type, aggregate_type, aggregate_id and lsn; \"id\" for id alone, which \
          costs less and is what Debezium's outbox router sends.",
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),

@@ -30,11 +30,22 @@ pub struct Options {
     proxied: bool,
     listeners: Vec<String>,
     properties: BTreeMap<String, String>,
+    speed: Speed,
+}
+
+/// What a broker's JVM is set up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speed {
+    /// A quick start and little memory, as tests want it.
+    QuickStart,
+    /// The settings of Kafka's own start script.
+    Production,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { brokers: 1, proxied: false, listeners: Vec::new(), properties: BTreeMap::new() }
+        let (listeners, properties) = (Vec::new(), BTreeMap::new());
+        Options { brokers: 1, proxied: false, listeners, properties, speed: Speed::QuickStart }
     }
 }
 
@@ -49,6 +60,12 @@ impl Options {
     /// own clients keep to the direct one.
     pub fn proxied(mut self) -> Options {
         self.proxied = true;
+        self
+    }
+
+    /// With the JVM's settings of Kafka's own start script, for measurements.
+    pub fn production(mut self) -> Options {
+        self.speed = Speed::Production;
         self
     }
 

@@ -214,7 +214,10 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
             "[[route]]\nheaders = { a = '{}' }",
             "f.toml:6: route.headers.a: \"{}\" has a place without a column's name\n  hint: write {name}, without spaces; for example {aggregate_id}",
         ),
-        ("[[route]]\nenvelope = 'all'", "f.toml:6: route.envelope: \"all\" is no envelope\n  hint: \"full\" or \"id\""),
+        (
+            "[[route]]\ndefault_headers = 'none'",
+            "f.toml:6: route.default_headers: \"none\" is not one of the choices\n  hint: \"all\" or \"id\"",
+        ),
         (
             "[[route]]\n[[route]]",
             "f.toml:6: route: is never reached: a route above matches every row\n  hint: move the route without match to the end",

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use super::super::process::{Farewell, Log, Process, Scratch};
 use super::super::proxy::Proxy;
 use super::super::{PATIENCE, cache_dir, free_port, log_path, unique_name, within};
-use super::Options;
+use super::{Options, Speed};
 
 /// A running (or stopped) node with its own directory and ports. It ends when dropped.
 pub struct Node {
@@ -27,6 +27,7 @@ pub struct Node {
     /// With the port of the listener behind it.
     proxy: Option<(Proxy, u16)>,
     cluster: String,
+    speed: Speed,
     log: Log,
     scratch: Scratch,
 }
@@ -44,6 +45,7 @@ impl Node {
             listeners: options.listeners.iter().map(|protocol| (protocol.clone(), free_port())).collect(),
             proxy: options.proxied.then(free_port).map(|port| (Proxy::start(port), port)),
             cluster: cluster.clone(),
+            speed: options.speed,
             log: Log::create(log_path(owner, &format!("kafka-{id}"))),
             scratch: Scratch::new(),
         };
@@ -88,7 +90,10 @@ impl Node {
 
     /// Starts it again: same directory, same ports, same cluster. In a cluster it answers once a majority is up.
     pub fn start(&self) {
-        self.start_with(java());
+        self.start_with(match self.speed {
+            Speed::QuickStart => java(),
+            Speed::Production => java_with(&["-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]),
+        });
     }
 
     /// Freezes it.
@@ -229,7 +234,7 @@ pub(super) fn archive_classes() {
     }
     let node = Node::quorum(&Options::default(), "archive").remove(0);
     let (written, staged) = (node.directory().join("classes"), archive.with_extension(unique_name()));
-    node.start_with(java_with(&format!("-XX:ArchiveClassesAtExit={}", written.display())));
+    node.start_with(quick_java(&format!("-XX:ArchiveClassesAtExit={}", written.display())));
     node.stop();
     fs::create_dir_all(archive.parent().expect("it has one")).unwrap();
     fs::copy(&written, &staged).and_then(|_| fs::rename(&staged, &archive)).unwrap();
@@ -255,14 +260,18 @@ pub(super) fn client(brokers: &str) -> ClientConfig {
 /// A JVM with Kafka's jars, small and quick to start.
 pub(super) fn java() -> Command {
     // Without the archive, or with one of another JVM, it starts all the same.
-    java_with(&format!("-XX:SharedArchiveFile={}", class_archive().display()))
+    quick_java(&format!("-XX:SharedArchiveFile={}", class_archive().display()))
 }
 
-fn java_with(option: &str) -> Command {
+fn quick_java(option: &str) -> Command {
+    java_with(&["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", option])
+}
+
+fn java_with(options: &[&str]) -> Command {
     let libs = cache_dir().join("kafka").join(version()).join("libs");
     assert!(libs.exists(), "Apache Kafka {} is missing: run scripts/setup test", version());
     let mut command = Command::new("java");
-    command.args(["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", option]);
+    command.args(options);
     command.arg(format!("-Dlog4j2.configurationFile={}/tests/support/log4j2.xml", env!("CARGO_MANIFEST_DIR")));
     command.arg("-cp").arg(libs.join("*"));
     command

@@ -391,6 +391,22 @@ mod tests {
     }
 
     #[test]
+    fn more_transactions_than_are_remembered_apart_are_counted_together_and_none_is_forgotten() {
+        let mut ledger = Ledger::new(Lsn(0));
+        let transactions = UNTOLD_MAX as u64 + 3;
+        for commit in 1..=transactions {
+            let ticket = ledger.issue(entry(commit * 10, 1));
+            ledger.settle(ticket);
+        }
+        assert_eq!((ledger.untold.len(), ledger.repeats(Lsn(0))), (UNTOLD_MAX, transactions));
+        // The oldest three went into the fourth: until the server knows of that one, all four are counted.
+        ledger.told(Lsn(40));
+        assert_eq!(ledger.repeats(Lsn(40)), transactions);
+        ledger.told(Lsn(41));
+        assert_eq!(ledger.repeats(Lsn(41)), transactions - 4);
+    }
+
+    #[test]
     fn a_mark_behind_open_tickets_waits_for_them() {
         let mut ledger = Ledger::new(Lsn(5));
         let ticket = ledger.issue(entry(10, 1));

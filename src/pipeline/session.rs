@@ -212,7 +212,7 @@ impl Pipeline {
         // What was decided for a session must not be done to the next one: a claim would end that one's wait.
         self.actions.retain(|action| match action {
             Action::Status(_) | Action::Reconnect(_) | Action::Claim => false,
-            Action::Purge(_) | Action::NewProducer | Action::Reject(_) | Action::Stop { .. } => true,
+            Action::Purge(_) | Action::NewProducer | Action::Reject(_) | Action::Stop => true,
         });
     }
 

@@ -21,7 +21,7 @@ impl Relay {
             false => (Role::Leader, State::Connecting),
         };
         if self.pipeline.is_stopping() {
-            return (State::Stopping, role, Vec::new());
+            return (State::Stopping, role, self.failure.iter().map(failed).collect());
         }
         if !matches!(self.link, Link::Up(_)) {
             return (state, role, self.closed.iter().map(unconnected).collect());
@@ -112,6 +112,10 @@ fn unconnected(closed: &Closed) -> Reason {
             hint: error.hint_text().map(str::to_owned),
         },
     }
+}
+
+fn failed(error: &Error) -> Reason {
+    Reason { code: "failed".into(), message: error.chain(), hint: error.hint_text().map(str::to_owned) }
 }
 
 fn unclaimed(error: &Error) -> Reason {

@@ -8,7 +8,7 @@ use super::session::{self, Closed};
 use super::{Relay, TICK};
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
-use crate::sink::kafka::{Finding, Scope};
+use crate::sink::kafka::{Answer, Scope};
 use crate::source::System;
 use crate::source::catalog::{Claim, Place};
 use crate::status::SlotFacts;
@@ -70,7 +70,7 @@ impl Due {
 /// What a task ended with.
 pub(super) enum Done {
     Probe(Instant, Box<std::result::Result<Probe, Closed>>),
-    Topics(Vec<(String, Finding)>),
+    Topics(Vec<Answer>),
     Retired,
     /// Our name is on the slot, for the session that began then.
     Claimed(Instant, Result<()>),
@@ -89,9 +89,9 @@ impl Relay {
             Done::Retired => {}
             Done::Claimed(since, result) => self.claimed(since, result),
             Done::Saved(save, result) => self.saved(save, result),
-            Done::Topics(findings) => {
+            Done::Topics(answers) => {
                 self.question_out = false;
-                self.sink.learn(findings);
+                self.sink.learn(answers);
             }
             Done::Http(Ok(())) => {}
             Done::Http(Err(error)) => self.fail(error),

@@ -46,6 +46,8 @@ const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 const STANDBY_PAUSE: Duration = Duration::from_millis(200);
 /// The pause before a server that is shutting down is tried again.
 const RELEASED_FOR: Duration = Duration::from_secs(1);
+/// How often a server that has not read the last status yet is asked what it knows.
+const ASK_SLOT_EVERY: Duration = Duration::from_millis(10);
 /// How long the polite end of a session may take.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -265,7 +267,7 @@ impl Relay {
                 self.metrics.rejected(rejected.reason);
                 self.fail(rejected.into());
             }
-            Action::Stop { .. } => return ControlFlow::Break(()),
+            Action::Stop => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
     }
@@ -528,6 +530,8 @@ impl Relay {
     }
 
     /// The last status, the mark that lets a successor start at once, the end of the stream.
+    ///
+    /// A stop begins with this when four fifths of `limits.shutdown` have passed, at the latest: the rest must do.
     async fn goodbye(mut self) -> Result<()> {
         let within = (self.wanted.limits.shutdown / 10).max(Duration::from_millis(200));
         if self.pipeline.ledger().inflight() > 0 {
@@ -536,16 +540,22 @@ impl Relay {
         }
         self.send_status(Ask::Nothing);
         let now = Instant::now();
-        let until = self.pipeline.tells_until().map_or(now, |until| until.max(now)) + within;
+        // Where nothing would be repeated, nobody needs to wait for a server that is slow to read.
+        let until = match self.pipeline.tells_until().filter(|_| self.pipeline.repeats() > 0) {
+            Some(until) => until.max(now) + within / 2,
+            None => now + within,
+        };
         match tokio::time::timeout_at(until.into(), self.tell(within, until)).await {
-            Ok(Ok(known)) => self.pipeline.heard(known),
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = error.chain(), "the last position may not have arrived"),
             Err(_) => tracing::warn!("the last position may not have arrived"),
         }
         let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
         let left = match link {
-            Link::Up(live) => live.stream.leave(within).await.map(|()| self.pipeline.heard(self.pipeline.confirmed())),
-            Link::Leaving(leaving, _) => tokio::time::timeout(within, leaving).await.unwrap_or(Ok(())),
+            Link::Up(live) => {
+                live.stream.leave(within / 2).await.map(|()| self.pipeline.heard(self.pipeline.confirmed()))
+            }
+            Link::Leaving(leaving, _) => tokio::time::timeout(within / 2, leaving).await.unwrap_or(Ok(())),
             Link::Down { .. } | Link::Opening(_) => Ok(()),
         };
         if let Err(error) = left {
@@ -559,33 +569,36 @@ impl Relay {
         // Taking a producer apart blocks, and longer than we may when a name server is silent.
         let (sink, failure) = (self.sink, self.failure);
         let gone = tokio::task::spawn_blocking(move || drop(sink));
-        tokio::time::timeout(within, gone).await.ok();
+        tokio::time::timeout(within / 2, gone).await.ok();
         failure.map_or(Ok(()), Err)
     }
 
-    /// Leaves the clean mark before the slot is free, and waits until the server has read the last status. Nothing is
-    /// read meanwhile: a walsender that cannot write on turns to what we wrote. Answers with what it has read.
-    async fn tell(&mut self, within: Duration, until: Instant) -> Result<Lsn> {
+    /// Leaves the clean mark before the slot is free, and waits until the server has read the last status, if rows would
+    /// be repeated otherwise. Nothing is read meanwhile: a walsender that cannot write on turns to what we wrote.
+    async fn tell(&mut self, within: Duration, until: Instant) -> Result<()> {
         if let Link::Up(live) = &mut self.link {
             let turn = tokio::time::timeout(within, live.stream.turn(Reading::Off)).await;
             if let Err(error) = turn.unwrap_or(Ok(Turn { read: 0 })) {
                 // No reason to leave no mark: a successor would wait for us.
                 tracing::info!(error = error.chain(), "the last status was not sent");
+                self.link = Link::Down { until: Instant::now() };
             }
         }
         let (postgres, confirmed) = (&self.wanted.postgres, self.pipeline.confirmed());
-        let Some(system) = self.system else { return Ok(confirmed) };
+        let Some(system) = self.system else { return Ok(()) };
         let catalog = Catalog::connect(&postgres.connection, self.wanted.limits.sql).await?;
         if self.pipeline.may_hand_over(Instant::now()) {
             catalog.leave(&postgres.slot, &self.wanted.leader, system, confirmed).await?;
         }
         loop {
-            let slot = catalog.slot(&postgres.slot).await?;
-            let known = slot.and_then(|slot| slot.confirmed).unwrap_or_default();
-            if known >= confirmed || Instant::now() + within / 2 >= until || !matches!(self.link, Link::Up(_)) {
-                return Ok(known);
+            let Some(slot) = catalog.slot(&postgres.slot).await? else { return Ok(()) };
+            self.pipeline.heard(slot.confirmed.unwrap_or_default());
+            // A walsender that is gone reads nothing more.
+            let reads = matches!(self.link, Link::Up(_)) && slot.holder.map(|it| it.pid) == self.last_backend_pid;
+            if !reads || self.pipeline.repeats() == 0 || Instant::now() + 2 * ASK_SLOT_EVERY >= until {
+                return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(ASK_SLOT_EVERY).await;
         }
     }
 }

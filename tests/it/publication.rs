@@ -1,7 +1,8 @@
-//! The publication or the slot is gone, at the start or under a running relay: a definite error with a hint, at once.
+//! The publication or the slot is gone, at the start or under a running relay: a definite error with a hint, within the
+//! five seconds that any fault may take to show.
 //! From PostgreSQL 18 on the server only warns of a missing publication and sends nothing: the relay ends all the same.
 
-use crate::support::relay::Relay;
+use crate::support::relay::{NOTICED, Relay};
 use crate::support::scene::Scene;
 use crate::support::{PATIENCE, eventually};
 
@@ -75,7 +76,7 @@ fn flowing(change: impl FnOnce(Scene) -> Scene) -> (Scene, Relay) {
 
 #[track_caller]
 fn assert_fails(relay: &mut Relay, says: &[&str]) {
-    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    assert_eq!(relay.wait_exit(NOTICED), Some(1), "{}", relay.log());
     let log = relay.log();
     let unsaid: Vec<&&str> = says.iter().filter(|words| !log.contains(**words)).collect();
     assert!(unsaid.is_empty() && log.contains("hint: "), "not said: {unsaid:?}\n{log}");

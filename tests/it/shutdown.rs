@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::bulk;
 use crate::support::kafka::Kafka;
-use crate::support::oracle::Event;
+use crate::support::oracle::{Event, Truth};
 use crate::support::postgres::{Postgres, Stop};
 use crate::support::proxy::{Proxy, Way};
 use crate::support::reader::{Reader, Seen};
@@ -160,19 +160,48 @@ fn a_relay_that_cannot_tell_its_last_position_says_so_all_along_and_counts_what_
     let told = Instant::now();
     relay.sigterm();
     relay.wait_noticed(told, "stopping");
-    let code = relay.wait_exit(Duration::from_secs(15));
-    assert!(told.elapsed() > Duration::from_secs(7), "it has not waited for the server\n{}", relay.log());
-    let log = relay.log();
-    let counted = log.split("\"repeats\":").nth(1).and_then(|rest| rest.split(',').next()?.parse::<usize>().ok());
-    let counted = counted.unwrap_or_else(|| panic!("ended in {code:?} without a number\n{log}"));
+    assert_eq!(relay.wait_exit(Duration::from_secs(12)), Some(0), "{}", relay.log());
+    let took = told.elapsed();
+    assert!(took > Duration::from_secs(7), "it has not waited for the server\n{}", relay.log());
+    assert!(took < Duration::from_millis(10_500), "it took {took:?}, and may take 10 s\n{}", relay.log());
     // What is still on its way to the server is gone.
     proxy.cut();
     proxy.heal();
+    assert_no_more_repeats_than_counted(&scene, &relay, &mut truth);
+}
+
+#[test]
+fn a_relay_told_to_stop_does_not_wait_for_a_walsender_that_is_gone() {
+    let mut scene = Scene::new();
+    let proxy = Proxy::start(scene.postgres.port());
+    let url = scene.url_through(&proxy);
+    scene.config = scene.config.set("postgres.url", url).set("limits.shutdown", "30s");
+    scene.config = scene.config.set("postgres.sender_timeout", "60s");
+    let mut relay = flowing(&scene);
+    proxy.lose(Way::ToServer);
+    let mut truth = bulk::write(&scene, 300, 10);
+    eventually("all is published", PATIENCE, || relay.published() >= 301.0);
+    let told = Instant::now();
+    relay.sigterm();
+    relay.wait_noticed(told, "stopping");
+    // Its last words never arrive, and the way to the server is free again.
+    assert!(scene.database.cut_replication(scene.config.slot()));
+    proxy.heal();
+    assert_eq!(relay.wait_exit(Duration::from_secs(10)), Some(0), "{}", relay.log());
+    assert_no_more_repeats_than_counted(&scene, &relay, &mut truth);
+}
+
+/// Another relay goes on: it repeats something, and no more than the first one said.
+#[track_caller]
+fn assert_no_more_repeats_than_counted(scene: &Scene, ended: &Relay, truth: &mut Truth) {
+    let log = ended.log();
+    let counted = log.split("\"repeats\":").nth(1).and_then(|rest| rest.split(',').next()?.parse::<usize>().ok());
+    let counted = counted.unwrap_or_else(|| panic!("it ended without a number\n{log}"));
     let _relay = scene.relay();
     let last = Event { id: scene.write("last", "{}"), committed_by: Some(scene.written()) };
     truth.committed.insert("last".to_string(), vec![last]);
     scene.reader.wait_confirmed(scene.written(), PATIENCE);
-    let repeated = scene.judge(&truth).duplicates;
+    let repeated = scene.judge(truth).duplicates;
     assert!((1..=counted).contains(&repeated), "{repeated} rows were repeated, {counted} were counted\n{log}");
 }
 

@@ -155,7 +155,7 @@ fn a_slot_that_is_invalidated_under_the_relay_ends_it_with_the_way_out() {
     });
     assert!(relay.metric("outboxd_slot_safe_bytes") < Some(0.0), "{}", relay.metrics());
     scene.database.exec("checkpoint");
-    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    assert_eq!(relay.wait_exit(NOTICED), Some(1), "{}", relay.log());
     let (log, slot) = (relay.log(), scene.config.slot());
     for words in ["was invalidated (wal_status = lost)", "hint: ", &format!("pg_drop_replication_slot('{slot}')")] {
         assert!(log.contains(words), "never said \"{words}\"\n{log}");

@@ -17,7 +17,7 @@ const PRODUCER: &str = "src/pipeline/producer.rs";
 const CAREFUL: &str = "src/pipeline/careful.rs";
 const OUTBOX: &str = "src/source/outbox/mod.rs";
 
-pub const MUTANTS: [Mutant; 26] = [
+pub const MUTANTS: [Mutant; 27] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
@@ -176,5 +176,12 @@ pub const MUTANTS: [Mutant; 26] = [
         file: PIPELINE,
         text: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
         instead: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now <= end)\n",
+    },
+    Mutant {
+        name: "take a status that was sent for one that was read",
+        file: SESSION,
+        text: "            session.reported = confirmed;\n",
+        instead: "            session.reported = confirmed;\n            self.told = confirmed;\n            \
+                  self.ledger.told(confirmed);\n",
     },
 ];

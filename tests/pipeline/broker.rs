@@ -46,14 +46,22 @@ pub struct Cluster {
     pub poison: HashSet<u64>,
     /// Refused at the offer until somebody mends it.
     pub unfit: HashSet<u64>,
-    /// Settled by a process that left cleanly, and confirmed: nobody may offer them while the slot does not go back.
-    pub retired: HashSet<u64>,
+    /// What processes that were told to stop have said: while the slot does not go back, it holds.
+    pub farewells: Vec<Farewell>,
     pub offers: u64,
     /// What misfortunes have led to.
     pub felt: BTreeSet<&'static str>,
     /// Purged on the wire: may still be appended, out of turn.
     late: Vec<Purged>,
     orphans: Vec<Orphans>,
+}
+
+/// The end of a process that was told to stop.
+pub struct Farewell {
+    /// What it had settled, and nobody has offered since.
+    pub settled: HashSet<u64>,
+    /// How many of these may still be, by its own word.
+    pub announced: u64,
 }
 
 /// The producer of one process.
@@ -150,7 +158,7 @@ impl Cluster {
             stalled_until: now,
             poison: HashSet::new(),
             unfit: HashSet::new(),
-            retired: HashSet::new(),
+            farewells: Vec::new(),
             offers: 0,
             felt: BTreeSet::new(),
             late: Vec::new(),
@@ -217,7 +225,6 @@ impl Cluster {
         promised!(gate.now < gate.lease_end, "offered without the lease: {event:?}");
         promised!(gate.now >= gate.fence_end, "offered before the fence opened: {event:?}");
         promised!(gate.now < gate.successor, "offered when a successor could have: {event:?}");
-        promised!(!self.retired.contains(&event.id), "offered again after a clean stop: {event:?}");
     }
 }
 
@@ -296,9 +303,10 @@ impl Producer {
         Some(report)
     }
 
-    /// The pipeline has counted this report.
-    pub fn settle(&mut self, event: &Report) {
-        self.settled.insert(event.event);
+    /// The pipeline has counted this report. Answers with its event.
+    pub fn settle(&mut self, report: &Report) -> u64 {
+        self.settled.insert(report.event);
+        report.event
     }
 
     /// A former producer's report comes after all.
@@ -376,6 +384,11 @@ impl Sink for Door<'_> {
         cluster.check(event, record, *gate);
         promised!(!producer.open.contains(&id), "offered while in flight: {event:?}");
         promised!(!producer.settled.contains(&id), "offered again after its acknowledgement: {event:?}");
+        for farewell in cluster.farewells.iter_mut().filter(|farewell| farewell.settled.contains(&id)) {
+            promised!(farewell.announced > 0, "more is repeated than a stop had announced: {event:?}");
+            farewell.settled.remove(&id);
+            farewell.announced -= 1;
+        }
         let topic = event.topic;
         // One that is undone may still be read from a session that is over; it is nobody's repeat.
         cluster.offers += u64::from(!event.void);

@@ -87,7 +87,8 @@ fn nothing_is_lost_reordered_or_repeated_without_cause_in_any_history() {
     });
     let took = begun.elapsed();
     println!("{total:?} in {took:.1?}");
-    if total.histories as u64 == SEEDS {
+    // A mutant that nobody catches must say so, however long it takes.
+    if total.histories as u64 == SEEDS && cfg!(debug_assertions) {
         assert!(took < Duration::from_secs(60), "every test run waits for this");
     }
     if many {

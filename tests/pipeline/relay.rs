@@ -1,7 +1,7 @@
 //! One relay process: the pipeline under test, its producer, its end of a session, and the shell that carries out what
 //! the pipeline decides.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use outboxd::config;
@@ -11,7 +11,7 @@ use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Pipeline, SessionS
 use outboxd::sink::Purge;
 use outboxd::source::System;
 
-use crate::broker::{Door, Gate, LAND_WITHIN, Producer};
+use crate::broker::{Door, Farewell, Gate, LAND_WITHIN, Producer};
 use crate::oracle::Fact;
 use crate::server::OwnedFrame;
 use crate::world::Outside;
@@ -51,6 +51,8 @@ pub struct Relay {
     let_go: bool,
     /// The slot's history is not the one that it knew: what is on its way is of no use.
     forgets: bool,
+    /// Settled since the slot last went back.
+    settled: HashSet<u64>,
     /// It has said goodbye.
     ended: bool,
 }
@@ -87,6 +89,7 @@ impl Relay {
             draining_since: None,
             let_go: false,
             forgets: false,
+            settled: HashSet::new(),
             ended: false,
         }
     }
@@ -197,7 +200,7 @@ impl Relay {
         match &report.failure {
             None => {
                 if self.pipeline.acked(report.ticket()).is_some() {
-                    self.producer.settle(&report);
+                    self.settled.insert(self.producer.settle(&report));
                 }
             }
             Some(failure) => self.pipeline.failed(report.ticket(), failure.clone(), outside.now),
@@ -230,6 +233,7 @@ impl Relay {
         }
         if outside.server.serves(link.serial) {
             self.pipeline.proved(outside.now);
+            self.pipeline.heard(outside.server.confirmed);
             self.lease = self.lease.max(Some(outside.now));
         } else {
             self.pipeline.overtaken();
@@ -288,6 +292,7 @@ impl Relay {
         if self.system != Some(system) || last_holder == LastHolder::NotOurs {
             self.system = Some(system);
             self.producer.settled.clear();
+            self.settled.clear();
             self.confirmed = Lsn::ZERO;
         }
         let clock = Clock { at: outside.now, shown: outside.server.clock(outside.now) };
@@ -365,7 +370,7 @@ impl Relay {
                 outside.reject(&rejected);
                 self.pipeline.halt(outside.now);
             }
-            Action::Stop { repeats } => self.stopped(repeats, outside),
+            Action::Stop => self.stopped(outside),
         }
     }
 
@@ -393,32 +398,43 @@ impl Relay {
         }
     }
 
-    /// The last status, and the end of the session, if they reach the walsender.
-    fn leave(&mut self, outside: &mut Outside) {
+    /// The last status, and the end of the session, if they reach the walsender. True when its own goodbye reaches us.
+    fn leave(&mut self, outside: &mut Outside) -> bool {
         self.tell(Ask::Nothing, outside);
-        let Some(link) = self.link.take() else { return };
-        if outside.now >= self.deaf_until && !link.abandoned {
+        let Some(link) = self.link.take().filter(|link| !link.abandoned) else { return false };
+        let serves = outside.server.serves(link.serial);
+        if outside.now >= self.deaf_until {
             outside.server.let_go(link.serial);
         }
+        serves && self.sql_works(outside.now)
     }
 
-    fn stopped(&mut self, repeats: u64, outside: &mut Outside) {
+    /// The slot is where it was a while ago: what was settled since then, and before, may be sent again.
+    pub fn slot_went_back(&mut self) {
+        self.settled.clear();
+    }
+
+    fn stopped(&mut self, outside: &mut Outside) {
         if self.pipeline.ledger().inflight() > 0 {
             self.producer.purge(Purge::Everything, self.name, outside.now, &mut outside.cluster);
         }
-        self.leave(outside);
-        outside.stops.push(repeats);
+        let current = self.system == Some(outside.server.system);
+        if self.leave(outside) {
+            self.pipeline.heard(self.pipeline.confirmed());
+        }
+        if self.sql_works(outside.now) && current {
+            self.pipeline.heard(outside.server.confirmed);
+        }
+        let announced = self.pipeline.repeats();
+        outside.stops.push(announced);
         if self.sql_works(outside.now) && self.pipeline.may_hand_over(outside.now) && outside.holder == Some(self.name)
         {
             let unknown = outside.cluster.may_land(self.name, outside.now);
             promised!(!unknown, "its successor will not wait, and what it purged may still land");
             outside.holder = None;
         }
-        // With everything confirmed and said, the next process must not repeat anything.
-        let current = self.system == Some(outside.server.system);
-        if repeats == 0 && current && outside.server.confirmed >= self.pipeline.confirmed() {
-            outside.cluster.retired.extend(self.producer.settled.drain());
-        }
+        let settled = std::mem::take(&mut self.settled);
+        outside.cluster.farewells.push(Farewell { settled, announced });
         self.ended = true;
     }
 

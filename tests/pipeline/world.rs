@@ -441,7 +441,7 @@ impl World {
         if self.outside.server.confirmed < confirmed {
             self.outside.cluster.felt("slot went back");
         }
-        self.outside.cluster.retired.clear();
+        self.slot_went_back();
         self.truncate();
     }
 
@@ -453,12 +453,18 @@ impl World {
             cluster.judge.void(&event.id.to_string());
             cluster.felt.insert("commit undone");
         }
-        cluster.retired.clear();
         // The position table may have been older there.
         if dice.hits(50) {
             self.outside.holder = Some(ELSEWHERE);
         }
+        self.slot_went_back();
         self.truncate();
+    }
+
+    /// What was said of repeats until now was said of another position.
+    fn slot_went_back(&mut self) {
+        self.outside.cluster.farewells.clear();
+        self.posts.iter_mut().filter_map(|post| post.relay.as_mut()).for_each(Relay::slot_went_back);
     }
 
     fn server_stop(&mut self) {

@@ -6,9 +6,8 @@ use std::time::Duration;
 use postgres::Client;
 
 use crate::faults::Fault;
-use crate::stage::{LIVENESS, Stage, keep_log, topics};
+use crate::stage::{LIVENESS, Stage, topics};
 use crate::support::reader::Reader;
-use crate::support::relay::Relay;
 use crate::support::scene::PARTITIONS;
 use crate::support::{PATIENCE, within};
 
@@ -65,9 +64,7 @@ impl Stage {
             Fault::TopicRemade => self.kafka.create_topic(topic, PARTITIONS),
             Fault::LimitLowered => {
                 self.kafka.alter_topic(topic, &[]);
-                keep_log(&self.relay);
-                self.relay = Relay::start(&self.config);
-                self.follow();
+                self.replace_relay();
             }
             _ => {}
         }

@@ -170,14 +170,14 @@ impl Fault {
             // Some events flow; if others do not for long, an operator must know all the same.
             Fault::BrokerKill | Fault::BrokerStop | Fault::BrokerPause => KAFKA,
             Fault::TopicRemade => &["topic_missing"],
-            Fault::WalsenderEnded | Fault::Wire(Side::Postgres, Wire::Cut | Wire::Reset | Wire::CutAtByte) => POSTGRES,
+            Fault::WalsenderEnded => POSTGRES,
             Fault::SlotStolen => &["postgres_unreachable", "postgres_silent", "slot_held"],
             // What the server sends still comes, until it hears nothing for too long.
             Fault::Wire(Side::Postgres, Wire::LostToServer) => &[],
-            Fault::Wire(side, Wire::HalfOpen | Wire::LostToServer | Wire::LostToClient | Wire::Stall) => match side {
-                Side::Postgres | Side::Both => POSTGRES,
-                Side::Kafka | Side::OneBroker => KAFKA,
-            },
+            // Slow is not away.
+            Fault::Wire(_, Wire::Drip | Wire::Latency) => &[],
+            Fault::Wire(Side::Postgres | Side::Both, _) => POSTGRES,
+            Fault::Wire(Side::Kafka | Side::OneBroker, _) => KAFKA,
             _ => &[],
         }
     }
@@ -208,27 +208,20 @@ impl Fault {
             Fault::PostgresCrash => 3000,
             // It closes its connections.
             fault if fault.ends_the_server() => 1500,
-            // Five seconds, with some slack for a machine that is busy with everything else.
-            _ => 5500,
+            _ => 5000,
         })
     }
 
-    /// What it keeps the relay from, by itself: those that need a healthy world around them take nothing away.
-    fn cuts_off(self) -> &'static [Part] {
-        match self {
-            Fault::HandOver | Fault::TakeOver | Fault::SlotStolen | Fault::LeaderMove => &[],
-            Fault::TopicRemade | Fault::LimitLowered | Fault::TransactionHeld => &[],
-            fault => fault.takes(),
-        }
+    /// True when the session with PostgreSQL surely ends by it, at once.
+    pub fn ends_the_session(self) -> bool {
+        self.ends_the_server()
+            || self == Fault::WalsenderEnded
+            || matches!(self, Fault::Wire(Side::Postgres | Side::Both, Wire::Cut | Wire::Reset))
     }
 
-    /// True when it strikes the relay that suffers, and nothing else.
-    fn is_the_relays(self) -> bool {
-        use Fault::{HandOver, LimitLowered, RelayFreeze, RelayKill, RelayTerm, SlotStolen, TakeOver, TopicRemade};
-        matches!(
-            self,
-            HandOver | LimitLowered | RelayFreeze | RelayKill | RelayTerm | SlotStolen | TakeOver | TopicRemade
-        )
+    /// True when another process has the slot afterwards.
+    pub fn replaces_the_relay(self) -> bool {
+        matches!(self, Fault::HandOver | Fault::TakeOver | Fault::LimitLowered)
     }
 
     /// True when the relay has neither readiness nor metrics any more: there is nothing to be asked of it.
@@ -262,17 +255,26 @@ pub struct Cause(Vec<Vec<Fault>>);
 const AND: &str = " + ";
 /// Between these and those of the turn before, whose repeats may not have ended when they struck.
 const BEHIND: &str = " behind ";
-/// A lease may end with records on their way when its last proof is five seconds old, and the last before a fault can be
-/// as old as the time between two questions.
-const LEASE_ENDS: Duration = Duration::from_secs(3);
+/// Before the number of a turn, and behind it.
+const NUMBER: (char, &str) = ('#', ": ");
 
-/// What else is known of a cause.
+/// How many rows each relay has said are sent again.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Circumstances {
-    /// The longest time from a strike of it until all was well again.
-    pub took: Duration,
-    /// How many rows stopped relays have said would be repeated.
-    pub announced: usize,
+pub struct Announced {
+    pub relay: usize,
+    pub survivor: usize,
+}
+
+impl Announced {
+    /// What was said behind an earlier look.
+    pub fn since(self, earlier: Announced) -> Announced {
+        Announced { relay: self.relay - earlier.relay, survivor: self.survivor - earlier.survivor }
+    }
+
+    /// Both together.
+    pub fn and(self, other: Announced) -> Announced {
+        Announced { relay: self.relay + other.relay, survivor: self.survivor + other.survivor }
+    }
 }
 
 impl Cause {
@@ -282,16 +284,22 @@ impl Cause {
         names.join(AND) + &before.map(|before| format!("{BEHIND}{before}")).unwrap_or_default()
     }
 
-    /// Reads what `name` wrote; of any other text, such as that for no fault at all, nothing.
-    pub fn read(name: &str) -> Cause {
-        let fault = |part: &str| Fault::all().into_iter().find(|fault| fault.to_string() == part);
-        Cause(name.split(BEHIND).map(|turn| turn.split(AND).filter_map(fault).collect()).collect())
+    /// How that of one turn is told from others of the same name.
+    pub fn numbered(turn: usize, name: &str) -> String {
+        format!("{}{turn}{}{name}", NUMBER.0, NUMBER.1)
     }
 
-    /// Only those that reach a relay whose process nobody touches.
-    pub fn of_the_survivor(mut self) -> Cause {
-        self.0.iter_mut().for_each(|turn| turn.retain(|fault| !fault.is_the_relays()));
-        self
+    /// The name alone.
+    pub fn unnumbered(text: &str) -> &str {
+        let numbered = text.strip_prefix(NUMBER.0).and_then(|text| text.split_once(NUMBER.1));
+        numbered.map_or(text, |(_, name)| name)
+    }
+
+    /// Reads what `name` wrote, numbered or not; of any other text, such as that for no fault at all, nothing.
+    pub fn read(text: &str) -> Cause {
+        let fault = |part: &str| Fault::all().into_iter().find(|fault| fault.to_string() == part);
+        let name = Cause::unnumbered(text);
+        Cause(name.split(BEHIND).map(|turn| turn.split(AND).filter_map(fault).collect()).collect())
     }
 
     /// True when the relay died without a word.
@@ -299,25 +307,20 @@ impl Cause {
         self.0.iter().flatten().any(|fault| matches!(fault, Fault::RelayKill | Fault::TakeOver))
     }
 
-    /// How many repeats docs/delivery-semantics.md allows; `None` when it sets no limit: to deaths, to leases that end with
-    /// records on their way, to a relay that starts anew beside a server whose slot went back. A relay that is told to stop
-    /// says how many.
-    pub fn may_repeat(&self, known: Circumstances) -> Option<usize> {
-        let unlimited = |turn: &Vec<Fault>| {
-            let away = |part: Part| turn.iter().any(|fault| fault.cuts_off().contains(&part));
-            let ends_lease = turn.contains(&Fault::RelayFreeze) || away(Part::Postgres) && away(Part::Kafka);
-            let slot_went_back = turn.iter().any(|fault| fault.ends_the_server());
-            turn.iter().any(|fault| matches!(fault, Fault::RelayKill | Fault::TakeOver | Fault::LimitLowered))
-                || ends_lease && known.took >= LEASE_ENDS
-                || slot_went_back && turn.contains(&Fault::RelayTerm)
-        };
-        (!self.0.iter().any(unlimited)).then_some(known.announced)
+    /// True when docs/delivery-semantics.md sets no limit to what the relay repeats: after its death, and when it starts
+    /// anew beside a server whose slot went back. Otherwise it has said how much.
+    pub fn is_unlimited(&self) -> bool {
+        let slot_went_back =
+            |turn: &Vec<Fault>| turn.contains(&Fault::RelayTerm) && turn.iter().any(|fault| fault.ends_the_server());
+        self.is_sudden_death() || self.0.iter().any(slot_went_back)
     }
 }
 
 /// What an operator's dashboard shows of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
+    /// `outboxd_reconnects_total{side="postgres"}`
+    Sessions,
     /// `outboxd_reconnects_total{side="postgres"}`, or the age of `outboxd_last_frame_timestamp_seconds`.
     SessionsOrSilence,
     /// `outboxd_lag_seconds`

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::faults::{Cause, Circumstances, Fault, Side, Wire};
+use crate::faults::{Announced, Cause, Fault, Side, Wire};
 use crate::support::oracle::Verdict;
 use crate::watch::Memory;
 
@@ -40,10 +40,10 @@ pub struct Struck {
     pub fault: Fault,
     /// All that struck in the same turn.
     pub together: String,
-    /// These, and those of the turn before when they were not over: what repeats are put down to.
+    /// These, and those of the turn before when they were not over, numbered: what repeats are put down to.
     pub cause: String,
-    /// Of the cause.
-    pub circumstances: Circumstances,
+    /// What the relays said would be sent again.
+    pub announced: Announced,
     pub lasted: Duration,
     /// How long it took to strike.
     pub in_force_after: Duration,
@@ -55,6 +55,8 @@ pub struct Struck {
     pub told: BTreeMap<String, Duration>,
     /// What `/readyz` and a metric had to show of it, if they had to.
     pub due: Option<Due>,
+    /// Whether the session that it ended was counted, if it ended one.
+    pub counted: Option<bool>,
 }
 
 /// A fault stopped events for longer than readiness may be wrong about it.
@@ -156,9 +158,10 @@ impl Report {
 
     /// A fault was lifted, and events flow again.
     pub fn add(&mut self, struck: Struck) {
-        let Struck { fault, cause, lasted, recovery, ready_again, told, due, .. } = &struck;
+        let Struck { fault, cause, lasted, recovery, ready_again, told, due, announced, counted, .. } = &struck;
         let ended = format!("lasted {lasted:.1?}, recovered in {recovery:.1?}, ready {ready_again:.1?} later");
-        writeln!(self.story, "{} {fault} [{cause}] {ended}, told {told:.1?}, due {due:?}", now()).unwrap();
+        let seen = format!("told {told:.1?}, due {due:?}, counted {counted:?}, {announced:?}");
+        writeln!(self.story, "{} {fault} [{cause}] {ended}, {seen}", now()).unwrap();
         self.struck.push(struck);
     }
 
@@ -229,8 +232,8 @@ impl Report {
         let Total { committed, violations, unfinished, .. } = self.total;
         assert!(committed > 1000 && !self.struck.is_empty(), "too little happened to say anything");
         assert!(self.total.samples > 0, "in some round no confirmed position was seen");
-        let broken = (violations, self.unexplained().len(), unfinished, self.hidden(), self.stuck());
-        assert_eq!(broken, (0, 0, 0, 0, 0), "see {}", self.directory.join("story.log").display());
+        let broken = (violations, self.unexplained(), unfinished, self.hidden() + self.uncounted(), self.stuck());
+        assert_eq!(broken, (0, vec![], 0, 0, 0), "see {}", self.directory.join("story.log").display());
     }
 
     /// Fails the test when it took this long and says little all the same.
@@ -273,27 +276,19 @@ impl Report {
         self.struck.iter().filter(|struck| struck.was_hidden()).count()
     }
 
-    /// Causes after which more was repeated than they allow, with how much.
+    fn uncounted(&self) -> usize {
+        self.struck.iter().filter(|struck| struck.counted == Some(false)).count()
+    }
+
+    /// Turns after which more was repeated than may be, with how much.
     fn unexplained(&self) -> Vec<String> {
-        let mut known = BTreeMap::<&str, Circumstances>::new();
-        let turn = |struck: &Struck| (struck.cause.clone(), struck.circumstances.took);
-        // Two faults of one turn tell the same.
-        for Struck { cause, circumstances, .. } in self.struck.chunk_by(|a, b| turn(a) == turn(b)).map(|turn| &turn[0])
-        {
-            let known = known.entry(cause).or_default();
-            known.took = known.took.max(circumstances.took);
-            known.announced += circumstances.announced;
-        }
-        let known = |cause: &str| known.get(cause).copied().unwrap_or_default();
-        let too_many = |cause: Cause, known: Circumstances, count: usize| {
-            cause.may_repeat(known).is_some_and(|allowed| count > allowed)
-        };
+        let announced: BTreeMap<&str, Announced> =
+            self.struck.iter().map(|struck| (struck.cause.as_str(), struck.announced)).collect();
+        let announced = |cause: &str| announced.get(cause).copied().unwrap_or_default();
         let own = self.total.duplicates.iter();
-        let own = own.filter(|(cause, count)| too_many(Cause::read(cause), known(cause), **count));
-        let survivors = self.total.survivor_duplicates.iter().filter(|(cause, count)| {
-            let circumstances = Circumstances { announced: 0, ..known(cause) };
-            too_many(Cause::read(cause).of_the_survivor(), circumstances, **count)
-        });
+        let own = own.filter(|(cause, count)| !Cause::read(cause).is_unlimited() && **count > announced(cause).relay);
+        let survivors = self.total.survivor_duplicates.iter();
+        let survivors = survivors.filter(|(cause, count)| **count > announced(cause).survivor);
         let own = own.map(|(cause, count)| format!("{cause} {count}"));
         own.chain(survivors.map(|(cause, count)| format!("{cause} {count} (survivor)"))).collect()
     }
@@ -347,7 +342,10 @@ impl Report {
                 "- duplicates of the survivor, whose process nobody touched: {survivors}; by cause: {}",
                 causes(&total.survivor_duplicates)
             ),
-            format!("- more duplicates than a cause allows: {}", if odd.is_empty() { "none" } else { &odd }),
+            format!(
+                "- turns with more duplicates than the relays had announced, deaths apart: {}",
+                if odd.is_empty() { "none" } else { &odd }
+            ),
             format!(
                 "- after the faults of a round the rest had arrived and was confirmed within {:.1?} at most",
                 total.slowest_drain
@@ -365,6 +363,11 @@ impl Report {
                 "- faults that `/readyz` had to name and a metric to show {}; not so in time {}",
                 self.must_show(),
                 self.hidden()
+            ),
+            format!(
+                "- sessions that a fault ended at once {}; not counted by a metric {}",
+                self.struck.iter().filter(|struck| struck.counted.is_some()).count(),
+                self.uncounted()
             ),
             format!("- phantoms {}, confirmed too early {}", total.phantoms, total.overtaken),
             format!("- lost {}", total.lost),
@@ -395,9 +398,12 @@ fn reasons(struck: &[&Struck]) -> String {
     seen.iter().map(|(code, times)| format!("{code} {times}")).collect::<Vec<_>>().join(", ")
 }
 
+/// All turns of one name together.
 fn causes(duplicates: &BTreeMap<String, usize>) -> String {
-    let mut causes: Vec<(&String, &usize)> = duplicates.iter().collect();
-    causes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let mut names = BTreeMap::<&str, usize>::new();
+    duplicates.iter().for_each(|(cause, count)| *names.entry(Cause::unnumbered(cause)).or_default() += count);
+    let mut causes: Vec<(&str, usize)> = names.into_iter().collect();
+    causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let causes: Vec<String> = causes.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     if causes.is_empty() { "no causes".to_string() } else { causes.join(", ") }
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::aside::{ASIDE, Stranded};
-use crate::faults::Circumstances;
+use crate::faults::Announced;
 use crate::report::Judged;
 use crate::support::kafka::Kafka;
 use crate::support::oracle::{self, Truth};
@@ -23,6 +23,8 @@ use crate::watch::{Memory, Watch};
 
 /// When the faults stop, everything is delivered within this time.
 pub const LIVENESS: Duration = Duration::from_secs(60);
+/// `limits.shutdown` of both relays.
+pub const SHUTDOWN: Duration = Duration::from_secs(5);
 /// So many judged rounds keep their topics.
 const KEPT: usize = 2;
 /// One transaction in so many is a large one.
@@ -39,9 +41,11 @@ pub struct Stage {
     /// The event that a fault of its own holds back.
     pub stranded: Option<Stranded>,
     /// The fault before this one, when it struck before all was over.
-    pub unsettled: Option<(String, Circumstances)>,
-    /// How many rows relays that were told to go have said would be repeated.
-    pub announced: usize,
+    pub unsettled: Option<(String, Announced)>,
+    /// How many rows relays that have ended said would be sent again.
+    pub announced_before: usize,
+    /// Faults, or pairs of them, that struck so far.
+    pub turns: usize,
     pub probes: Reader,
     pub config: Config,
     pub watch: Watch,
@@ -90,7 +94,8 @@ impl Stage {
         let kafka = Kafka::options().brokers(3).proxied().start();
         let database = postgres.database();
         let wire = Proxy::start(postgres.port());
-        let config = Config::new(&database, &kafka).set("limits.shutdown", "5s");
+        let config =
+            Config::new(&database, &kafka).set("limits.shutdown", humantime::format_duration(SHUTDOWN).to_string());
         let survivor = config.clone().set("postgres.slot", format!("{}_survivor", database.name()));
         let survivor = survivor
             .without("route")
@@ -112,7 +117,8 @@ impl Stage {
             leaving: None,
             stranded: None,
             unsettled: None,
-            announced: 0,
+            announced_before: 0,
+            turns: 0,
             survivor,
             probes,
             config,
@@ -199,6 +205,19 @@ impl Stage {
         self.written_before + round.load.written()
     }
 
+    /// Another process in the place of the relay, which has ended.
+    pub fn replace_relay(&mut self) {
+        let ended = std::mem::replace(&mut self.relay, Relay::start(&self.config));
+        self.retire(ended);
+        self.follow();
+    }
+
+    /// A relay has ended: what it said stays.
+    pub fn retire(&mut self, relay: Relay) {
+        self.announced_before += announced_by(&relay);
+        keep_log(&relay);
+    }
+
     /// Memory and readiness are those of the relay that runs now.
     pub fn follow(&self) {
         self.memory.follow(self.relay.pid());
@@ -225,8 +244,25 @@ pub fn topics(aggregate_type: &str) -> [String; 2] {
     [format!("outbox.event.{aggregate_type}"), format!("survivor.{aggregate_type}")]
 }
 
+/// How many rows a relay has said are sent again: by the next start, when it ended, or by its own next producer, because
+/// they were on their way when it gave the last one up.
+pub fn announced_by(relay: &Relay) -> usize {
+    let field = |line: &str| {
+        let name = if line.contains("will publish these rows again") {
+            "\"repeats\":"
+        } else if line.contains("starting a new producer") {
+            "\"unknown\":"
+        } else {
+            return 0;
+        };
+        let number = line.split(name).nth(1).and_then(|rest| rest.split([',', '}']).next()?.parse::<usize>().ok());
+        number.unwrap_or_else(|| panic!("it does not say how many: {line}"))
+    };
+    relay.log().lines().map(field).sum()
+}
+
 /// A relay that has ended takes its log with it, unless somebody keeps it.
-pub fn keep_log(relay: &Relay) {
+fn keep_log(relay: &Relay) {
     let path = crate::directory().join("relays.log");
     let mut file = File::options().create(true).append(true).open(path).unwrap();
     file.write_all(relay.log().as_bytes()).unwrap();

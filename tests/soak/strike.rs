@@ -4,30 +4,32 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::deck::Turn;
-use crate::faults::{Cause, Circumstances, Fault, Side, Wire};
+use crate::faults::{Announced, Cause, Fault, Metric, Side, Wire};
 use crate::report::{Due, Struck};
-use crate::stage::{LIVENESS, PROBE, Stage, keep_log, topics};
+use crate::stage::{LIVENESS, PROBE, SHUTDOWN, Stage, announced_by, topics};
 use crate::support::kafka::Node;
 use crate::support::postgres::Stop;
 use crate::support::proxy::{Proxy, Way};
 use crate::support::reader::Reader;
 use crate::support::relay::Relay;
 use crate::support::scene::PARTITIONS;
-use crate::support::{PATIENCE, within};
+use crate::support::within;
 
-/// What a process that panicked ends with.
-const PANICKED: Option<i32> = Some(101);
+/// A relay that is told to stop has ended within its limit, and a moment for a machine that is busy with everything else.
+const ENDS_WITHIN: Duration = Duration::from_millis(SHUTDOWN.as_millis() as u64 + 1500);
 /// The events that show whether all partitions flow.
 const PROBES: usize = 12;
 
 impl Stage {
     /// Strikes, waits, lifts, and measures how long an event takes that is committed afterwards.
     pub fn strike(&mut self, turn: &Turn, rounds: &[&[Reader; 2]]) -> Vec<Struck> {
+        self.turns += 1;
         let (together, before) = (Cause::name(&turn.faults, None), self.unsettled.take());
         let cause = Cause::name(&turn.faults, before.as_ref().map(|(name, _)| name.as_str()));
-        let announced = self.announced;
+        let cause = Cause::numbered(self.turns, &cause);
+        let announced_before = self.announced();
         rounds.iter().flat_map(|readers| readers.iter()).for_each(|reader| reader.disturbed(&cause));
-        let connections: Vec<usize> = turn.faults.iter().map(|fault| self.connections_made(*fault, turn)).collect();
+        let cuts: Vec<usize> = turn.faults.iter().map(|fault| self.cuts_at_bytes(*fault, turn)).collect();
         self.watch.begin();
         let begun = Instant::now();
         let mut hit: Vec<bool> = turn.faults.iter().map(|fault| self.begin(*fault, turn)).collect();
@@ -36,9 +38,9 @@ impl Stage {
         let blow = turn.is_a_blow();
         let at_once = blow.then(|| self.flows_after());
         within(turn.hold.saturating_sub(begun.elapsed()), || None::<()>);
-        for ((fault, hit), connections) in turn.faults.iter().zip(&mut hit).zip(connections).rev() {
+        for ((fault, hit), cuts) in turn.faults.iter().zip(&mut hit).zip(cuts).rev() {
             if matches!(fault, Fault::Wire(_, Wire::CutAtByte)) {
-                *hit = self.connections_made(*fault, turn) > connections;
+                *hit = self.cuts_at_bytes(*fault, turn) > cuts;
             }
             self.lift(*fault, turn);
         }
@@ -48,33 +50,35 @@ impl Stage {
         self.assert_nobody_is_stranded();
         if let Some(mut first) = self.leaving.take() {
             // Of a signal there is no code.
-            assert!(matches!(first.wait_exit(PATIENCE), None | Some(0)), "{}", first.log());
-            self.announced += announced_by(&first);
-            keep_log(&first);
+            let expected = if turn.faults.contains(&Fault::TakeOver) { None } else { Some(0) };
+            assert_eq!(first.wait_exit(ENDS_WITHIN), expected, "{}", first.log());
+            self.retire(first);
         }
-        let mut circumstances = Circumstances { took: begun.elapsed(), announced: self.announced - announced };
         // Now and then the next fault strikes before all of this one is over.
-        if before.is_none() && turn.waits_for_none {
-            self.unsettled = Some((cause.clone(), circumstances));
-        } else {
+        let leaves_the_rest = before.is_none() && turn.waits_for_none;
+        if !leaves_the_rest {
             assert!(self.is_settled(), "what was written is not confirmed\n{}", self.relay.log());
         }
+        let mut announced = self.announced().since(announced_before);
+        if leaves_the_rest {
+            self.unsettled = Some((Cause::name(&turn.faults, None), announced));
+        }
         if let Some((_, before)) = before {
-            circumstances.took = circumstances.took.max(before.took);
-            circumstances.announced += before.announced;
+            announced = announced.and(before);
         }
         let outage = if blow { recovery.unwrap_or(LIVENESS) } else { lasted - in_force_after };
         let struck = turn.faults.iter().map(|fault| Struck {
             fault: *fault,
             together: together.clone(),
             cause: cause.clone(),
-            circumstances,
+            announced,
             lasted,
             in_force_after,
             recovery,
             ready_again,
             told: self.watch.seen(),
             due: self.due(*fault, turn, outage),
+            counted: self.is_counted(*fault, turn),
         });
         struck.zip(hit).filter(|(struck, hit)| *hit || struck.is_stuck()).map(|(struck, _)| struck).collect()
     }
@@ -94,6 +98,13 @@ impl Stage {
             within,
             moved: metrics().any(|metric| self.watch.moved(metric)),
         })
+    }
+
+    /// Whether a metric has counted a session that surely ended, however short that was; `None` where none did, or nobody
+    /// is there to be asked.
+    fn is_counted(&self, fault: Fault, turn: &Turn) -> Option<bool> {
+        let is_asked = !turn.faults.iter().any(|fault| fault.ends_the_answers() || fault.replaces_the_relay());
+        (is_asked && fault.ends_the_session()).then(|| self.watch.moved(Metric::Sessions))
     }
 
     /// How long events take that are committed now, for all partitions; `None` when that is too long.
@@ -132,10 +143,7 @@ impl Stage {
             }
             Fault::RelayTerm => {
                 self.relay.sigterm();
-                let code = self.relay.wait_exit(PATIENCE);
-                let fine = if turn.faults.len() == 1 { code == Some(0) } else { code != PANICKED };
-                assert!(fine, "SIGTERM ended in {code:?}\n{}", self.relay.log());
-                self.announced += announced_by(&self.relay);
+                assert_eq!(self.relay.wait_exit(ENDS_WITHIN), Some(0), "{}", self.relay.log());
             }
             Fault::RelayFreeze => self.relay.sigstop(),
             Fault::HandOver | Fault::TakeOver => self.replace(fault),
@@ -173,11 +181,7 @@ impl Stage {
 
     fn lift(&mut self, fault: Fault, turn: &Turn) {
         match fault {
-            Fault::RelayKill | Fault::RelayTerm => {
-                keep_log(&self.relay);
-                self.relay = Relay::start(&self.config);
-                self.follow();
-            }
+            Fault::RelayKill | Fault::RelayTerm => self.replace_relay(),
             Fault::RelayFreeze => self.relay.sigcont(),
             Fault::PostgresCrash | Fault::PostgresImmediate | Fault::PostgresFast | Fault::PostgresSmart => {
                 self.postgres.start()
@@ -239,19 +243,15 @@ impl Stage {
         }
     }
 
-    /// Through the proxies that a fault disturbs.
-    fn connections_made(&self, fault: Fault, turn: &Turn) -> usize {
+    /// Of the proxies that a fault disturbs.
+    fn cuts_at_bytes(&self, fault: Fault, turn: &Turn) -> usize {
         let Fault::Wire(side, _) = fault else { return 0 };
-        self.proxies(side, turn).into_iter().map(Proxy::accepted).sum()
+        self.proxies(side, turn).into_iter().map(Proxy::cut_at_bytes).sum()
     }
-}
 
-/// How many rows a relay said would be repeated, when it ended.
-fn announced_by(relay: &Relay) -> usize {
-    let log = relay.log();
-    let counted = log.lines().filter(|line| line.contains("will publish these rows again"));
-    let number = |line: &str| line.split("\"repeats\":").nth(1)?.split(',').next()?.parse::<usize>().ok();
-    counted.map(|line| number(line).expect("it says how many")).sum()
+    fn announced(&self) -> Announced {
+        Announced { relay: self.announced_before + announced_by(&self.relay), survivor: announced_by(&self.survivor) }
+    }
 }
 
 fn disturb(proxy: &Proxy, wire: Wire, turn: &Turn) {

@@ -75,11 +75,12 @@ impl Watch {
 
     /// True when a dashboard has shown it since.
     pub fn moved(&self, metric: Metric) -> bool {
+        self.0.scrape();
         let (first, highest) = *self.0.numbers.lock().unwrap();
+        let sessions_lost = first.is_some_and(|first| highest.sessions_lost > first.sessions_lost);
         match metric {
-            Metric::SessionsOrSilence => {
-                first.is_some_and(|first| highest.sessions_lost > first.sessions_lost) || highest.silence > LONG
-            }
+            Metric::Sessions => sessions_lost,
+            Metric::SessionsOrSilence => sessions_lost || highest.silence > LONG,
             Metric::Lag => highest.lag_rise > LONG,
         }
     }

@@ -23,7 +23,7 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::kafka::{Kafka, a_broker_is_drowsy};
+use super::kafka::{Kafka, is_drowsy};
 use super::oracle::{Fact, Record};
 use super::postgres::{Database, Postgres};
 use super::workload;
@@ -77,8 +77,10 @@ impl Seen {
 /// How long a fault may wait until Kafka says what it has by then.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
+/// A topic and one of its partitions.
+type Place = (String, i32);
 /// Where a partition ends: everything below the offset is in the topic.
-type Ends = HashMap<(String, i32), i64>;
+type Ends = HashMap<Place, i64>;
 
 #[derive(Default)]
 struct Shelf {
@@ -326,7 +328,7 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
     }
     let held = consumer.assignment().expect("an assignment can be read");
     let mut fresh = TopicPartitionList::new();
-    for (topic, partition) in &partitions {
+    for ((topic, partition), _) in &partitions {
         if held.find_partition(topic, *partition).is_none() {
             fresh.add_partition_offset(topic, *partition, Offset::Beginning).expect("the offset is valid");
         }
@@ -335,14 +337,22 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
     partitions.len()
 }
 
-/// The partitions there are: none of a topic that does not exist, `None` while the broker cannot tell.
-fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(String, i32)>> {
+/// The partitions there are, each with the port of whoever is said to lead it: none of a topic that does not exist, `None`
+/// while the broker cannot tell.
+fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(Place, Option<u16>)>> {
     let mut partitions = Vec::new();
     for topic in topics {
         let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(1)).ok()?;
+        let port = |leader: i32| {
+            let broker = metadata.brokers().iter().find(|broker| broker.id() == leader)?;
+            u16::try_from(broker.port()).ok()
+        };
         for found in metadata.topics() {
             match found.error().map(RDKafkaErrorCode::from) {
-                None => partitions.extend(found.partitions().iter().map(|p| (topic.clone(), p.id()))),
+                None => {
+                    let led = found.partitions().iter().map(|p| ((topic.clone(), p.id()), port(p.leader())));
+                    partitions.extend(led);
+                }
                 Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {}
                 Some(_) => return None,
             }
@@ -354,7 +364,7 @@ fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(Stri
 /// Where the partitions end now; `None` while the broker cannot tell.
 fn ends_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Ends> {
     let places = partitions_of(consumer, topics)?;
-    places.into_iter().map(|place| end_of(consumer, &place).map(|end| (place, end))).collect()
+    places.into_iter().map(|(place, leader)| end_of(consumer, &place, leader).map(|end| (place, end))).collect()
 }
 
 /// Reads the ends that samples still lack, as far as they can be had now; those that have all of them leave.
@@ -363,18 +373,19 @@ fn read_ends(consumer: &BaseConsumer, topics: &[String], samples: &mut Vec<(Lsn,
         return Vec::new();
     }
     let Some(places) = partitions_of(consumer, topics) else { return Vec::new() };
-    for place in &places {
+    for (place, leader) in &places {
         let mut lacking = samples.iter_mut().filter(|(_, ends)| !ends.contains_key(place)).peekable();
         if lacking.peek().is_some()
-            && let Some(end) = end_of(consumer, place)
+            && let Some(end) = end_of(consumer, place, *leader)
         {
             lacking.for_each(|(_, ends)| ends.extend([(place.clone(), end)]));
         }
     }
-    samples.extract_if(.., |(_, ends)| places.iter().all(|place| ends.contains_key(place))).collect()
+    samples.extract_if(.., |(_, ends)| places.iter().all(|(place, _)| ends.contains_key(place))).collect()
 }
 
-fn end_of(consumer: &BaseConsumer, (topic, partition): &(String, i32)) -> Option<i64> {
+/// By whoever leads the partition, unless that one has just woken from a pause: it may be the leader no more.
+fn end_of(consumer: &BaseConsumer, (topic, partition): &Place, leader: Option<u16>) -> Option<i64> {
     let (_, high) = consumer.fetch_watermarks(topic, *partition, Duration::from_secs(1)).ok()?;
-    (!a_broker_is_drowsy()).then_some(high)
+    leader.is_some_and(|port| !is_drowsy(port)).then_some(high)
 }

@@ -11,8 +11,7 @@ pub(super) fn whose(code: Code) -> Whose {
         | Code::InvalidMessageSize
         | Code::InvalidRecord
         | Code::InvalidTimestamp
-        | Code::InvalidMessage
-        | Code::UnknownPartition => Whose::Event,
+        | Code::InvalidMessage => Whose::Event,
         Code::UnknownTopicOrPartition
         | Code::UnknownTopic
         | Code::TopicAuthorizationFailed
@@ -22,6 +21,8 @@ pub(super) fn whose(code: Code) -> Whose {
         | Code::Authentication
         | Code::SaslAuthenticationFailed => Whose::SetUp,
         // Outages, fencing, purges, and whatever a later library reports: trying again with a new producer is safe.
+        // So is an unknown partition: the cluster had shown it before the offer, and a broker that has not heard of it yet
+        // will. One that does not exist is found before the next offer.
         _ => Whose::World,
     }
 }

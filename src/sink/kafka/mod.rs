@@ -29,8 +29,8 @@ use crate::sink::{Problem, Purge, Refused, Sink, client_config};
 use crate::status::Reason;
 pub use reports::{Complaint, Report, Reports, TopicId};
 use reports::{Context, pack};
-use topics::Topics;
-pub use topics::{Finding, Scope};
+pub use topics::{Answer, Scope};
+use topics::{Asked, Finding, Topics};
 
 /// Batches larger than this gained nothing when measured; a topic that accepts less makes them smaller.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -69,8 +69,7 @@ pub struct Kafka {
 pub struct Question {
     admin: Arc<AdminClient<DefaultClientContext>>,
     create_topics: Option<config::CreateTopics>,
-    /// With whether events wait for it.
-    topics: Vec<(String, bool)>,
+    topics: Vec<Asked>,
 }
 
 /// A producer that is no longer needed. Dropping it blocks for a moment.
@@ -152,8 +151,8 @@ impl Kafka {
     }
 
     /// The cluster's answer.
-    pub fn learn(&mut self, findings: Vec<(String, Finding)>) {
-        self.topics.learn(findings);
+    pub fn learn(&mut self, answers: Vec<Answer>) {
+        self.topics.learn(answers);
         self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
     }
 
@@ -175,8 +174,8 @@ impl Kafka {
 
 impl Question {
     /// Asks, and waits for the answers. Blocks its thread.
-    pub fn ask(self) -> Vec<(String, Finding)> {
-        topics::look_up(&self.admin, &self.topics, self.create_topics.as_ref())
+    pub fn ask(self) -> Vec<Answer> {
+        topics::look_up(&self.admin, self.topics, self.create_topics.as_ref())
     }
 }
 

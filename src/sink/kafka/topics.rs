@@ -39,6 +39,24 @@ struct Known {
     inflight: u64,
     /// It was asked for again because it seems to refuse the next record.
     looked_twice: bool,
+    /// How often it was doubted: what was asked before the last time is no answer to it.
+    doubts: u64,
+}
+
+/// A topic to be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    name: String,
+    /// Events wait for it.
+    needed: bool,
+    doubts: u64,
+}
+
+/// What the cluster said about a topic that it was asked for.
+#[derive(Debug)]
+pub struct Answer {
+    asked: Asked,
+    finding: Finding,
 }
 
 impl Known {
@@ -124,21 +142,27 @@ impl Topics {
     pub(super) fn doubt(&mut self, id: TopicId) {
         let known = &mut self.known[id.index()];
         (known.finding, known.awaited) = (Finding::Unasked, true);
+        known.doubts += 1;
     }
 
-    /// The topics to ask for, and whether each is needed: those that events wait for, and the others when `all` is asked.
-    pub(super) fn doubtful(&self, scope: Scope) -> Vec<(String, bool)> {
+    /// The topics to ask for: those that events wait for, and the others when `all` is asked.
+    pub(super) fn doubtful(&self, scope: Scope) -> Vec<Asked> {
         let doubtful = |known: &&Known| match known.finding {
             Finding::Exists(_) => scope == Scope::All,
             Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => known.is_needed(),
         };
-        self.known.iter().filter(doubtful).map(|known| (known.name.clone(), known.is_needed())).collect()
+        let asked = |known: &Known| Asked { name: known.name.clone(), needed: known.is_needed(), doubts: known.doubts };
+        self.known.iter().filter(doubtful).map(asked).collect()
     }
 
-    pub(super) fn learn(&mut self, findings: Vec<(String, Finding)>) {
-        for (name, finding) in findings {
-            let Some(id) = self.ids.get(&name) else { continue };
+    pub(super) fn learn(&mut self, answers: Vec<Answer>) {
+        for Answer { asked, finding } in answers {
+            let Some(id) = self.ids.get(&asked.name) else { continue };
             let known = &mut self.known[id.index()];
+            if known.doubts != asked.doubts {
+                // It was asked before the doubt arose: the next question is under way, or will be.
+                continue;
+            }
             known.awaited &= !matches!(finding, Finding::Exists(_));
             // No answer is no news.
             if !(matches!(finding, Finding::Unanswered(_)) && matches!(known.finding, Finding::Exists(_))) {
@@ -203,6 +227,7 @@ impl Topics {
             awaited: true,
             inflight: 0,
             looked_twice: false,
+            doubts: 0,
         });
         Some(id)
     }
@@ -245,12 +270,13 @@ impl Accepts {
 /// Asks the cluster about topics, and creates the missing ones that are needed where that is wanted. Blocks its thread.
 pub(super) fn look_up(
     admin: &AdminClient<DefaultClientContext>,
-    topics: &[(String, bool)],
+    topics: Vec<Asked>,
     create: Option<&CreateTopics>,
-) -> Vec<(String, Finding)> {
-    let ask = |(name, needed): &(String, bool)| {
+) -> Vec<Answer> {
+    let ask = |asked: Asked| {
+        let name = &asked.name;
         let mut finding = exists(admin, name);
-        if let (Finding::Missing, true, Some(create)) = (&finding, needed, create) {
+        if let (Finding::Missing, true, Some(create)) = (&finding, asked.needed, create) {
             finding = match create_topic(admin, name, create) {
                 Ok(()) => exists(admin, name),
                 Err(problem) => Finding::Forbidden(format!("it cannot be created: {problem}")),
@@ -259,9 +285,9 @@ pub(super) fn look_up(
         if let Finding::Exists(accepts) = &mut finding {
             describe(admin, name, accepts);
         }
-        (name.clone(), finding)
+        Answer { asked, finding }
     };
-    topics.iter().map(ask).collect()
+    topics.into_iter().map(ask).collect()
 }
 
 fn exists(admin: &AdminClient<DefaultClientContext>, name: &str) -> Finding {
@@ -330,27 +356,46 @@ fn unknown(topic: &str, error: &KafkaError) {
 mod tests {
     use super::*;
 
+    /// The names of the topics to ask for, those that are needed with a star.
+    fn asked(topics: &Topics, scope: Scope) -> Vec<String> {
+        let star = |asked: &Asked| if asked.needed { "*" } else { "" };
+        topics.doubtful(scope).iter().map(|asked| asked.name.clone() + star(asked)).collect()
+    }
+
+    /// The cluster says this of each of these topics, asked just now.
+    fn learn(topics: &mut Topics, names: &[&str], finding: &Finding) {
+        let doubts = |name: &str| topics.known[topics.ids[name].index()].doubts;
+        let answer = |name: &&str| Answer {
+            asked: Asked { name: (*name).to_owned(), needed: true, doubts: doubts(name) },
+            finding: finding.clone(),
+        };
+        let answers = names.iter().map(answer).collect();
+        topics.learn(answers);
+    }
+
+    fn exists() -> Finding {
+        Finding::Exists(Accepts::default())
+    }
+
     #[test]
     fn a_topic_that_is_deleted_when_nobody_needs_it_any_more_is_no_reason_to_wait_and_not_made_again() {
         let mut topics = Topics::default();
-        let exists = || Finding::Exists(Accepts::default());
         for name in ["old", "busy", "next"] {
             let id = topics.get(name).unwrap().0;
-            assert_eq!(topics.doubtful(Scope::Waiting), [(name.to_owned(), true)]);
-            topics.learn(vec![(name.to_owned(), exists())]);
+            assert_eq!(asked(&topics, Scope::Waiting), [format!("{name}*")]);
+            learn(&mut topics, &[name], &exists());
             assert_eq!(topics.get(name), Some((id, &exists())));
             topics.offered(id);
         }
         let [old, next] = ["old", "next"].map(|name| topics.ids[name]);
         topics.answered(old);
         topics.answered(next);
-        let needed = |needed: [bool; 3]| ["old", "busy", "next"].map(str::to_owned).into_iter().zip(needed);
-        assert!(topics.doubtful(Scope::All).into_iter().eq(needed([false, true, false])));
-        topics.learn(["old", "busy", "next"].map(|name| (name.to_owned(), Finding::Missing)).to_vec());
+        assert_eq!(asked(&topics, Scope::All), ["old", "busy*", "next"]);
+        learn(&mut topics, &["old", "busy", "next"], &Finding::Missing);
         let missing =
             |topics: &Topics| topics.reasons().iter().map(|reason| reason.message.clone()).collect::<Vec<_>>();
         assert_eq!(missing(&topics), ["topic \"busy\" does not exist"]);
-        assert_eq!(topics.doubtful(Scope::All), [("busy".to_owned(), true)]);
+        assert_eq!(asked(&topics, Scope::All), ["busy*"]);
         // An event comes for it after all.
         topics.get("next");
         assert_eq!(missing(&topics).len(), 2);
@@ -361,15 +406,33 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_topic_that_was_made_or_whose_row_is_another_relays() {
         let mut topics = Topics::default();
-        let needed = |topics: &Topics| topics.doubtful(Scope::All).into_iter().filter(|(_, needed)| *needed).count();
         for name in ["made", "left"] {
             topics.get(name).unwrap();
-            topics.learn(vec![(name.to_owned(), Finding::Missing)]);
+            learn(&mut topics, &[name], &Finding::Missing);
         }
-        assert_eq!(needed(&topics), 2);
-        topics.learn(vec![("made".to_owned(), Finding::Exists(Accepts::default()))]);
-        assert_eq!(needed(&topics), 1);
+        assert_eq!(asked(&topics, Scope::All), ["made*", "left*"]);
+        learn(&mut topics, &["made"], &exists());
+        assert_eq!(asked(&topics, Scope::Waiting), ["left*"]);
         topics.wait_for_none();
-        assert_eq!((needed(&topics), topics.reasons().len()), (0, 0));
+        assert_eq!((asked(&topics, Scope::Waiting), topics.reasons().len()), (vec![], 0));
+    }
+
+    #[test]
+    fn an_answer_to_a_question_from_before_the_doubt_settles_no_doubt() {
+        let mut topics = Topics::default();
+        let id = topics.get("grown").unwrap().0;
+        learn(&mut topics, &["grown"], &exists());
+        // Everything is asked for regularly; the topic grows, and a record for its new partition comes.
+        let question = topics.doubtful(Scope::All);
+        assert!(topics.second_look(id));
+        topics.learn(question.into_iter().map(|asked| Answer { asked, finding: exists() }).collect());
+        assert_eq!(
+            topics.get("grown"),
+            Some((id, &Finding::Unasked)),
+            "it would be called wrong for what was so before"
+        );
+        learn(&mut topics, &["grown"], &exists());
+        assert_eq!(topics.get("grown"), Some((id, &exists())));
+        assert!(!topics.second_look(id), "the cluster has said it twice");
     }
 }

@@ -103,7 +103,7 @@ impl Node {
 
     /// Lets it go on after a pause.
     pub fn resume(&self) {
-        *LAST_WAKE.lock().unwrap() = Some(Instant::now());
+        WOKEN.lock().unwrap().insert(self.port, Instant::now());
         self.signal(Signal::CONT);
     }
 
@@ -205,13 +205,13 @@ impl Node {
     }
 }
 
-/// When a broker of this process was last woken from a pause.
-static LAST_WAKE: Mutex<Option<Instant>> = Mutex::new(None);
+/// When brokers of this process were last woken from a pause, by their ports.
+static WOKEN: Mutex<BTreeMap<u16, Instant>> = Mutex::new(BTreeMap::new());
 
-/// True while a broker may still believe what was so before it slept: that it leads partitions, and where they end. That
-/// was seen to last for a tenth of a second.
-pub fn a_broker_is_drowsy() -> bool {
-    LAST_WAKE.lock().unwrap().is_some_and(|woken| woken.elapsed() < Duration::from_secs(1))
+/// True while the broker at this port may still believe what was so before it slept: that it leads partitions, and where
+/// they end. That was seen to last for a tenth of a second.
+pub fn is_drowsy(port: u16) -> bool {
+    WOKEN.lock().unwrap().get(&port).is_some_and(|woken| woken.elapsed() < Duration::from_secs(1))
 }
 
 /// Tests wait for the cluster to notice: that a broker is gone, that one lags, that leaders are not where they belong.

@@ -17,7 +17,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode;
 
-pub use self::node::{Node, is_drowsy};
+pub use self::node::Node;
 use self::node::{archive_classes, in_parallel, java, succeed};
 use super::process::Scratch;
 use super::proxy::Proxy;

@@ -8,6 +8,9 @@
 //! A sample keeps its place however long Kafka is away: it stands behind what each partition held at its first answer
 //! after the sample. So whatever reached a partition between the sample and that answer is forgiven: the few milliseconds
 //! of a question while Kafka is well, and after an outage, in which nothing arrives, the moment until we were answered.
+//! A broker that leads no more does not know it at once, be it stopped, woken from a pause, or only slow to hear of it, and
+//! says where the partition ended for it: an answer counts when the same broker is said to lead two seconds later. Otherwise the next
+//! leader is asked.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::{Peekable, from_fn};
@@ -23,7 +26,7 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::kafka::{Kafka, is_drowsy};
+use super::kafka::Kafka;
 use super::oracle::{Fact, Record};
 use super::postgres::{Database, Postgres};
 use super::workload;
@@ -74,6 +77,8 @@ impl Seen {
     }
 }
 
+/// After this time every broker of a cluster knows who leads.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 /// How long a fault may wait until Kafka says what it has by then.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -85,16 +90,38 @@ type Ends = HashMap<Place, i64>;
 #[derive(Default)]
 struct Shelf {
     seen: Vec<Seen>,
-    /// What else happened, in order.
+    /// What else happened.
     cuts: Vec<Cut>,
     /// The next offset to be read.
     reached: Ends,
+}
+
+/// A confirmed position that has no place in the history yet.
+struct Sample {
+    lsn: Lsn,
+    answers: HashMap<Place, Answer>,
+}
+
+/// What a broker said of a partition.
+#[derive(Clone, Copy)]
+struct Answer {
+    end: i64,
+    leader: i32,
+    at: Instant,
+}
+
+/// A partition, and who is said to lead it.
+struct Led {
+    place: Place,
+    leader: i32,
 }
 
 /// A sampled position or a fault, and where each partition ended by then.
 struct Cut {
     fact: Fact,
     ends: Ends,
+    /// When these were asked for.
+    at: Instant,
 }
 
 #[derive(Default)]
@@ -111,6 +138,8 @@ pub struct Reader {
     client: ClientConfig,
     /// For questions, which must not wait until records are read.
     asker: BaseConsumer,
+    /// After which time a leader is known by all.
+    known_within: Duration,
     /// The slot's confirmed position is sampled.
     watches: bool,
     threads: Vec<JoinHandle<()>>,
@@ -131,7 +160,9 @@ impl Reader {
             std::thread::spawn(move || read(&consumer, &topics, &shared))
         };
         let asker = client.create().expect("a consumer starts");
-        Reader { shared, topics, client, asker, watches: false, threads: vec![thread] }
+        // Where there is but one broker, nobody else can lead.
+        let known_within = if kafka.node_count() > 1 { KNOWN_WITHIN } else { Duration::ZERO };
+        Reader { shared, topics, client, asker, known_within, watches: false, threads: vec![thread] }
     }
 
     /// Samples the slot's confirmed position from now on, whenever it has moved.
@@ -139,6 +170,7 @@ impl Reader {
         let (server, name, slot) = (database.server().clone(), database.name().to_string(), slot.to_string());
         let (shared, topics) = (self.shared.clone(), self.topics.clone());
         let consumer: BaseConsumer = self.client.create().expect("a consumer starts");
+        let known_within = self.known_within;
         self.watches = true;
         self.threads.push(std::thread::spawn(move || {
             let mut session = None;
@@ -148,12 +180,11 @@ impl Reader {
                 let sample = confirmed(&mut session, &server, &name, &slot);
                 if let Some(lsn) = sample.filter(|_| sample != last) {
                     last = sample;
-                    unplaced.push((lsn, Ends::new()));
+                    unplaced.push(Sample { lsn, answers: HashMap::new() });
                 }
                 // The ends are read after the position: whatever it rests on is below them.
-                let placed = read_ends(&consumer, &topics, &mut unplaced);
-                let cuts = placed.into_iter().map(|(lsn, ends)| Cut { fact: Fact::Confirmed(lsn), ends });
-                shared.shelf.lock().unwrap().cuts.extend(cuts);
+                let placed = place_samples(&consumer, &topics, &mut unplaced, known_within);
+                shared.shelf.lock().unwrap().cuts.extend(placed);
                 std::thread::sleep(Duration::from_millis(20));
             }
         }));
@@ -169,7 +200,7 @@ impl Reader {
         let ends = super::within(ENDS_WITHIN, || ends_of(&self.asker, &self.topics));
         let mut shelf = self.shared.shelf.lock().unwrap();
         let ends = ends.unwrap_or_else(|| shelf.reached.clone());
-        shelf.cuts.push(Cut { fact: Fact::Disturbed(fault.to_string()), ends });
+        shelf.cuts.push(Cut { fact: Fact::Disturbed(fault.to_string()), ends, at: Instant::now() });
     }
 
     /// How many records were read so far.
@@ -245,7 +276,10 @@ impl Reader {
         }
         let mut history = Vec::with_capacity(shelf.seen.len() + shelf.cuts.len());
         // A sample whose records are still to be read comes too late to be judged.
-        for Cut { fact, ends } in shelf.cuts.iter().filter(|cut| shelf.has_reached(&cut.ends)) {
+        let mut cuts: Vec<&Cut> = shelf.cuts.iter().filter(|cut| shelf.has_reached(&cut.ends)).collect();
+        // A sample is placed when its answers count, which may be after the next fault.
+        cuts.sort_by_key(|cut| cut.at);
+        for Cut { fact, ends, .. } in cuts {
             for ((topic, partition), end) in ends {
                 let Some(records) = partitions.get_mut(&(topic.as_str(), *partition)) else { continue };
                 history.extend(from_fn(|| records.next_if(|seen| seen.offset < *end)).map(Seen::fact));
@@ -328,7 +362,7 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
     }
     let held = consumer.assignment().expect("an assignment can be read");
     let mut fresh = TopicPartitionList::new();
-    for ((topic, partition), _) in &partitions {
+    for Led { place: (topic, partition), .. } in &partitions {
         if held.find_partition(topic, *partition).is_none() {
             fresh.add_partition_offset(topic, *partition, Offset::Beginning).expect("the offset is valid");
         }
@@ -337,21 +371,16 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
     partitions.len()
 }
 
-/// The partitions there are, each with the port of whoever is said to lead it: none of a topic that does not exist, `None`
-/// while the broker cannot tell.
-fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(Place, Option<u16>)>> {
+/// The partitions there are: none of a topic that does not exist, `None` while the broker cannot tell.
+fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<Led>> {
     let mut partitions = Vec::new();
     for topic in topics {
         let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(1)).ok()?;
-        let port = |leader: i32| {
-            let broker = metadata.brokers().iter().find(|broker| broker.id() == leader)?;
-            u16::try_from(broker.port()).ok()
-        };
         for found in metadata.topics() {
             match found.error().map(RDKafkaErrorCode::from) {
                 None => {
-                    let led = found.partitions().iter().map(|p| ((topic.clone(), p.id()), port(p.leader())));
-                    partitions.extend(led);
+                    let led = found.partitions().iter();
+                    partitions.extend(led.map(|p| Led { place: (topic.clone(), p.id()), leader: p.leader() }));
                 }
                 Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {}
                 Some(_) => return None,
@@ -364,28 +393,47 @@ fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<(Plac
 /// Where the partitions end now; `None` while the broker cannot tell.
 fn ends_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Ends> {
     let places = partitions_of(consumer, topics)?;
-    places.into_iter().map(|(place, leader)| end_of(consumer, &place, leader).map(|end| (place, end))).collect()
+    places.into_iter().map(|Led { place, .. }| end_of(consumer, &place).map(|end| (place, end))).collect()
 }
 
-/// Reads the ends that samples still lack, as far as they can be had now; those that have all of them leave.
-fn read_ends(consumer: &BaseConsumer, topics: &[String], samples: &mut Vec<(Lsn, Ends)>) -> Vec<(Lsn, Ends)> {
+/// Reads the ends that samples still lack, as far as they can be had now; those whose answers all count leave.
+fn place_samples(
+    consumer: &BaseConsumer,
+    topics: &[String],
+    samples: &mut Vec<Sample>,
+    known_within: Duration,
+) -> Vec<Cut> {
     if samples.is_empty() {
         return Vec::new();
     }
-    let Some(places) = partitions_of(consumer, topics) else { return Vec::new() };
-    for (place, leader) in &places {
-        let mut lacking = samples.iter_mut().filter(|(_, ends)| !ends.contains_key(place)).peekable();
+    let Some(partitions) = partitions_of(consumer, topics) else { return Vec::new() };
+    let now = Instant::now();
+    // Who leads now is known by all only of an answer that is this old.
+    let is_old = |answer: &Answer| now.duration_since(answer.at) >= known_within;
+    for Led { place, leader } in &partitions {
+        let is_wrong = |answer: &Answer| is_old(answer) && answer.leader != *leader;
+        let mut lacking = samples.iter_mut().filter(|sample| sample.answers.get(place).is_none_or(is_wrong)).peekable();
         if lacking.peek().is_some()
-            && let Some(end) = end_of(consumer, place, *leader)
+            && let Some(end) = end_of(consumer, place)
         {
-            lacking.for_each(|(_, ends)| ends.extend([(place.clone(), end)]));
+            let answer = Answer { end, leader: *leader, at: now };
+            for sample in lacking {
+                sample.answers.insert(place.clone(), answer);
+            }
         }
     }
-    samples.extract_if(.., |(_, ends)| places.iter().all(|(place, _)| ends.contains_key(place))).collect()
+    let counts = |sample: &Sample, led: &Led| {
+        sample.answers.get(&led.place).is_some_and(|answer| is_old(answer) && answer.leader == led.leader)
+    };
+    let placed = samples.extract_if(.., |sample| partitions.iter().all(|led| counts(sample, led)));
+    let cut = |Sample { lsn, answers }: Sample| Cut {
+        fact: Fact::Confirmed(lsn),
+        at: answers.values().map(|answer| answer.at).max().unwrap_or(now),
+        ends: answers.into_iter().map(|(place, answer)| (place, answer.end)).collect(),
+    };
+    placed.map(cut).collect()
 }
 
-/// By whoever leads the partition, unless that one has just woken from a pause: it may be the leader no more.
-fn end_of(consumer: &BaseConsumer, (topic, partition): &Place, leader: Option<u16>) -> Option<i64> {
-    let (_, high) = consumer.fetch_watermarks(topic, *partition, Duration::from_secs(1)).ok()?;
-    leader.is_some_and(|port| !is_drowsy(port)).then_some(high)
+fn end_of(consumer: &BaseConsumer, (topic, partition): &Place) -> Option<i64> {
+    consumer.fetch_watermarks(topic, *partition, Duration::from_secs(1)).ok().map(|(_, end)| end)
 }

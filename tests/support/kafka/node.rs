@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
@@ -103,7 +103,6 @@ impl Node {
 
     /// Lets it go on after a pause.
     pub fn resume(&self) {
-        WOKEN.lock().unwrap().insert(self.port, Instant::now());
         self.signal(Signal::CONT);
     }
 
@@ -203,15 +202,6 @@ impl Node {
         properties.extend(options.properties.clone());
         properties.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
     }
-}
-
-/// When brokers of this process were last woken from a pause, by their ports.
-static WOKEN: Mutex<BTreeMap<u16, Instant>> = Mutex::new(BTreeMap::new());
-
-/// True while the broker at this port may still believe what was so before it slept: that it leads partitions, and where
-/// they end. That was seen to last for a tenth of a second.
-pub fn is_drowsy(port: u16) -> bool {
-    WOKEN.lock().unwrap().get(&port).is_some_and(|woken| woken.elapsed() < Duration::from_secs(1))
 }
 
 /// Tests wait for the cluster to notice: that a broker is gone, that one lags, that leaders are not where they belong.

@@ -5,26 +5,27 @@
 //! every partition held by then: in the history that the oracle judges they stand behind exactly these records, whenever
 //! those were read.
 //!
-//! A sample keeps its place however long Kafka is away: it stands behind what each partition held at its first answer
-//! after the sample. So whatever reached a partition between the sample and that answer is forgiven: the few milliseconds
-//! of a question while Kafka is well, and after an outage, in which nothing arrives, the moment until we were answered.
-//! A broker that leads no more does not know it at once, be it stopped, woken from a pause, or only slow to hear of it, and
-//! says where the partition ended for it: an answer counts when the same broker is said to lead two seconds later. Otherwise the next
-//! leader is asked.
+//! Of one broker, every partition is asked for its end: a sample stands behind what each one held at its first answer after
+//! the sample, however long Kafka was away. So whatever arrived between the sample and that answer is forgiven, a few
+//! milliseconds.
+//!
+//! In a cluster nobody can be asked: a broker that leads no more does not know it at once, be it stopped, paused and woken, or only slow
+//! to hear of it, and says where the partition ended for it. There every record carries the time at which it was appended,
+//! by the one clock that all processes here share, and what was appended after a sample was not there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::{Peekable, from_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use outboxd::lsn::Lsn;
 use postgres::Client;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::types::RDKafkaErrorCode;
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Offset, Timestamp, TopicPartitionList};
 
 use super::kafka::Kafka;
 use super::oracle::{Fact, Record};
@@ -41,7 +42,10 @@ pub struct Seen {
     pub key: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
     pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// As the producer has set it.
     pub timestamp_ms: Option<i64>,
+    /// When the broker appended it, in clusters.
+    pub appended_ms: Option<i64>,
 }
 
 impl Seen {
@@ -66,6 +70,11 @@ impl Seen {
         self.header("id").unwrap_or_default()
     }
 
+    /// True when it was appended by then.
+    fn was_there_at(&self, time_ms: i64) -> bool {
+        self.appended_ms.expect("in a cluster, records carry the time of their append") <= time_ms
+    }
+
     /// What the oracle is told of it.
     pub fn fact(&self) -> Fact {
         let place = (self.topic.clone(), self.partition);
@@ -77,8 +86,6 @@ impl Seen {
     }
 }
 
-/// After this time every broker of a cluster knows who leads.
-const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 /// How long a fault may wait until Kafka says what it has by then.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -96,32 +103,18 @@ struct Shelf {
     reached: Ends,
 }
 
-/// A confirmed position that has no place in the history yet.
-struct Sample {
-    lsn: Lsn,
-    answers: HashMap<Place, Answer>,
-}
-
-/// What a broker said of a partition.
-#[derive(Clone, Copy)]
-struct Answer {
-    end: i64,
-    leader: i32,
-    at: Instant,
-}
-
-/// A partition, and who is said to lead it.
-struct Led {
-    place: Place,
-    leader: i32,
-}
-
-/// A sampled position or a fault, and where each partition ended by then.
+/// A sampled position or a fault, and what was there by then.
 struct Cut {
     fact: Fact,
-    ends: Ends,
-    /// When these were asked for.
-    at: Instant,
+    behind: Behind,
+}
+
+/// What stands before a cut.
+enum Behind {
+    /// All that lies below these ends.
+    Ends(Ends),
+    /// All that was appended by then, in milliseconds since 1970.
+    Time(i64),
 }
 
 #[derive(Default)]
@@ -138,8 +131,8 @@ pub struct Reader {
     client: ClientConfig,
     /// For questions, which must not wait until records are read.
     asker: BaseConsumer,
-    /// After which time a leader is known by all.
-    known_within: Duration,
+    /// Records carry the time of their append.
+    timed: bool,
     /// The slot's confirmed position is sampled.
     watches: bool,
     threads: Vec<JoinHandle<()>>,
@@ -160,9 +153,8 @@ impl Reader {
             std::thread::spawn(move || read(&consumer, &topics, &shared))
         };
         let asker = client.create().expect("a consumer starts");
-        // Where there is but one broker, nobody else can lead.
-        let known_within = if kafka.node_count() > 1 { KNOWN_WITHIN } else { Duration::ZERO };
-        Reader { shared, topics, client, asker, known_within, watches: false, threads: vec![thread] }
+        let timed = kafka.node_count() > 1;
+        Reader { shared, topics, client, asker, timed, watches: false, threads: vec![thread] }
     }
 
     /// Samples the slot's confirmed position from now on, whenever it has moved.
@@ -170,7 +162,7 @@ impl Reader {
         let (server, name, slot) = (database.server().clone(), database.name().to_string(), slot.to_string());
         let (shared, topics) = (self.shared.clone(), self.topics.clone());
         let consumer: BaseConsumer = self.client.create().expect("a consumer starts");
-        let known_within = self.known_within;
+        let timed = self.timed;
         self.watches = true;
         self.threads.push(std::thread::spawn(move || {
             let mut session = None;
@@ -180,11 +172,17 @@ impl Reader {
                 let sample = confirmed(&mut session, &server, &name, &slot);
                 if let Some(lsn) = sample.filter(|_| sample != last) {
                     last = sample;
-                    unplaced.push(Sample { lsn, answers: HashMap::new() });
+                    let fact = Fact::Confirmed(lsn);
+                    if timed {
+                        shared.shelf.lock().unwrap().cuts.push(Cut { fact, behind: Behind::Time(now_ms()) });
+                    } else {
+                        unplaced.push((fact, Ends::new()));
+                    }
                 }
                 // The ends are read after the position: whatever it rests on is below them.
-                let placed = place_samples(&consumer, &topics, &mut unplaced, known_within);
-                shared.shelf.lock().unwrap().cuts.extend(placed);
+                let placed = read_ends(&consumer, &topics, &mut unplaced);
+                let cuts = placed.into_iter().map(|(fact, ends)| Cut { fact, behind: Behind::Ends(ends) });
+                shared.shelf.lock().unwrap().cuts.extend(cuts);
                 std::thread::sleep(Duration::from_millis(20));
             }
         }));
@@ -197,10 +195,14 @@ impl Reader {
 
     /// Whatever is repeated from here on is this fault's, which strikes now: what Kafka has by now is not, read or not.
     pub fn disturbed(&self, fault: &str) {
+        let fact = Fact::Disturbed(fault.to_string());
+        if self.timed {
+            return self.shared.shelf.lock().unwrap().cuts.push(Cut { fact, behind: Behind::Time(now_ms()) });
+        }
         let ends = super::within(ENDS_WITHIN, || ends_of(&self.asker, &self.topics));
         let mut shelf = self.shared.shelf.lock().unwrap();
         let ends = ends.unwrap_or_else(|| shelf.reached.clone());
-        shelf.cuts.push(Cut { fact: Fact::Disturbed(fault.to_string()), ends, at: Instant::now() });
+        shelf.cuts.push(Cut { fact, behind: Behind::Ends(ends) });
     }
 
     /// How many records were read so far.
@@ -250,7 +252,7 @@ impl Reader {
     #[track_caller]
     pub fn catch_up(&self, timeout: Duration) {
         let ends = super::within(timeout, || ends_of(&self.asker, &self.topics)).expect("the broker answers");
-        super::eventually("reading to the end", timeout, || self.shared.shelf.lock().unwrap().has_reached(&ends));
+        super::eventually("reading to the end", timeout, || self.shared.shelf.lock().unwrap().has_read(&ends));
     }
 
     /// Waits until a sampled confirmed position of at least `lsn` has its place in the history.
@@ -259,8 +261,11 @@ impl Reader {
         let confirms = |cut: &Cut| matches!(cut.fact, Fact::Confirmed(confirmed) if confirmed >= lsn);
         super::eventually(&format!("{lsn} is confirmed"), timeout, || {
             let shelf = self.shared.shelf.lock().unwrap();
-            shelf.cuts.iter().any(|cut| confirms(cut) && shelf.has_reached(&cut.ends))
+            shelf.cuts.iter().any(|cut| confirms(cut) && shelf.has_reached(cut))
         });
+        if self.timed {
+            self.catch_up(timeout);
+        }
     }
 
     /// What the oracle judges: records, each partition's in their order, and between them faults and sampled positions,
@@ -276,13 +281,19 @@ impl Reader {
         }
         let mut history = Vec::with_capacity(shelf.seen.len() + shelf.cuts.len());
         // A sample whose records are still to be read comes too late to be judged.
-        let mut cuts: Vec<&Cut> = shelf.cuts.iter().filter(|cut| shelf.has_reached(&cut.ends)).collect();
-        // A sample is placed when its answers count, which may be after the next fault.
-        cuts.sort_by_key(|cut| cut.at);
-        for Cut { fact, ends, .. } in cuts {
-            for ((topic, partition), end) in ends {
-                let Some(records) = partitions.get_mut(&(topic.as_str(), *partition)) else { continue };
-                history.extend(from_fn(|| records.next_if(|seen| seen.offset < *end)).map(Seen::fact));
+        for Cut { fact, behind } in shelf.cuts.iter().filter(|cut| shelf.has_reached(cut)) {
+            match behind {
+                Behind::Ends(ends) => {
+                    for ((topic, partition), end) in ends {
+                        let Some(records) = partitions.get_mut(&(topic.as_str(), *partition)) else { continue };
+                        history.extend(from_fn(|| records.next_if(|seen| seen.offset < *end)).map(Seen::fact));
+                    }
+                }
+                Behind::Time(time) => {
+                    for records in partitions.values_mut() {
+                        history.extend(from_fn(|| records.next_if(|seen| seen.was_there_at(*time))).map(Seen::fact));
+                    }
+                }
             }
             history.push(fact.clone());
         }
@@ -303,7 +314,15 @@ impl Drop for Reader {
 }
 
 impl Shelf {
-    fn has_reached(&self, ends: &Ends) -> bool {
+    /// True when all that stands before it was read. By time that is known only of a reader that has caught up.
+    fn has_reached(&self, cut: &Cut) -> bool {
+        match &cut.behind {
+            Behind::Ends(ends) => self.has_read(ends),
+            Behind::Time(_) => true,
+        }
+    }
+
+    fn has_read(&self, ends: &Ends) -> bool {
         ends.iter().all(|(place, end)| *end == 0 || self.reached.get(place).is_some_and(|reached| reached >= end))
     }
 }
@@ -330,6 +349,10 @@ fn read(consumer: &BaseConsumer, topics: &[String], shared: &Shared) {
                 value: message.payload().map(<[u8]>::to_vec),
                 headers: headers.unwrap_or_default(),
                 timestamp_ms: message.timestamp().to_millis(),
+                appended_ms: match message.timestamp() {
+                    Timestamp::LogAppendTime(ms) => Some(ms),
+                    Timestamp::CreateTime(_) | Timestamp::NotAvailable => None,
+                },
             };
             let mut shelf = shared.shelf.lock().unwrap();
             shelf.reached.insert((seen.topic.clone(), seen.partition), seen.offset + 1);
@@ -362,7 +385,7 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
     }
     let held = consumer.assignment().expect("an assignment can be read");
     let mut fresh = TopicPartitionList::new();
-    for Led { place: (topic, partition), .. } in &partitions {
+    for (topic, partition) in &partitions {
         if held.find_partition(topic, *partition).is_none() {
             fresh.add_partition_offset(topic, *partition, Offset::Beginning).expect("the offset is valid");
         }
@@ -372,16 +395,13 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
 }
 
 /// The partitions there are: none of a topic that does not exist, `None` while the broker cannot tell.
-fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<Led>> {
+fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<Place>> {
     let mut partitions = Vec::new();
     for topic in topics {
         let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(1)).ok()?;
         for found in metadata.topics() {
             match found.error().map(RDKafkaErrorCode::from) {
-                None => {
-                    let led = found.partitions().iter();
-                    partitions.extend(led.map(|p| Led { place: (topic.clone(), p.id()), leader: p.leader() }));
-                }
+                None => partitions.extend(found.partitions().iter().map(|p| (topic.clone(), p.id()))),
                 Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {}
                 Some(_) => return None,
             }
@@ -393,47 +413,32 @@ fn partitions_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Vec<Led>>
 /// Where the partitions end now; `None` while the broker cannot tell.
 fn ends_of(consumer: &BaseConsumer, topics: &[String]) -> Option<Ends> {
     let places = partitions_of(consumer, topics)?;
-    places.into_iter().map(|Led { place, .. }| end_of(consumer, &place).map(|end| (place, end))).collect()
+    places.into_iter().map(|place| end_of(consumer, &place).map(|end| (place, end))).collect()
 }
 
-/// Reads the ends that samples still lack, as far as they can be had now; those whose answers all count leave.
-fn place_samples(
-    consumer: &BaseConsumer,
-    topics: &[String],
-    samples: &mut Vec<Sample>,
-    known_within: Duration,
-) -> Vec<Cut> {
+/// Reads the ends that samples still lack, as far as they can be had now; those that have all of them leave.
+fn read_ends(consumer: &BaseConsumer, topics: &[String], samples: &mut Vec<(Fact, Ends)>) -> Vec<(Fact, Ends)> {
     if samples.is_empty() {
         return Vec::new();
     }
-    let Some(partitions) = partitions_of(consumer, topics) else { return Vec::new() };
-    let now = Instant::now();
-    // Who leads now is known by all only of an answer that is this old.
-    let is_old = |answer: &Answer| now.duration_since(answer.at) >= known_within;
-    for Led { place, leader } in &partitions {
-        let is_wrong = |answer: &Answer| is_old(answer) && answer.leader != *leader;
-        let mut lacking = samples.iter_mut().filter(|sample| sample.answers.get(place).is_none_or(is_wrong)).peekable();
+    let Some(places) = partitions_of(consumer, topics) else { return Vec::new() };
+    for place in &places {
+        let mut lacking = samples.iter_mut().filter(|(_, ends)| !ends.contains_key(place)).peekable();
         if lacking.peek().is_some()
             && let Some(end) = end_of(consumer, place)
         {
-            let answer = Answer { end, leader: *leader, at: now };
-            for sample in lacking {
-                sample.answers.insert(place.clone(), answer);
-            }
+            lacking.for_each(|(_, ends)| ends.extend([(place.clone(), end)]));
         }
     }
-    let counts = |sample: &Sample, led: &Led| {
-        sample.answers.get(&led.place).is_some_and(|answer| is_old(answer) && answer.leader == led.leader)
-    };
-    let placed = samples.extract_if(.., |sample| partitions.iter().all(|led| counts(sample, led)));
-    let cut = |Sample { lsn, answers }: Sample| Cut {
-        fact: Fact::Confirmed(lsn),
-        at: answers.values().map(|answer| answer.at).max().unwrap_or(now),
-        ends: answers.into_iter().map(|(place, answer)| (place, answer.end)).collect(),
-    };
-    placed.map(cut).collect()
+    samples.extract_if(.., |(_, ends)| places.iter().all(|place| ends.contains_key(place))).collect()
 }
 
 fn end_of(consumer: &BaseConsumer, (topic, partition): &Place) -> Option<i64> {
     consumer.fetch_watermarks(topic, *partition, Duration::from_secs(1)).ok().map(|(_, end)| end)
+}
+
+/// The clock that the brokers look at, too.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is set");
+    i64::try_from(since.as_millis()).expect("it is not that late")
 }

@@ -204,8 +204,10 @@ impl Node {
     }
 }
 
-/// Tests wait for the cluster to notice: that a broker is gone, that one lags, that leaders are not where they belong.
-const CLUSTER: [(&str, &str); 6] = [
+/// Tests wait for the cluster to notice: that a broker is gone, that one lags, that leaders are not where they belong. And only
+/// the time of a record's append tells when it was there, whoever leads.
+const CLUSTER: [(&str, &str); 7] = [
+    ("log.message.timestamp.type", "LogAppendTime"),
     ("broker.session.timeout.ms", "3000"),
     ("broker.heartbeat.interval.ms", "500"),
     ("replica.lag.time.max.ms", "5000"),

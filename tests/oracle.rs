@@ -214,6 +214,7 @@ fn seen(id: Uuid, value: Option<&str>) -> Seen {
         value: value.map(|value| value.as_bytes().to_vec()),
         headers: vec![("id".to_string(), Some(id.to_string().into_bytes()))],
         timestamp_ms: None,
+        appended_ms: None,
     }
 }
 

@@ -161,12 +161,28 @@ fn confirm_everything(database: &Database) {
 
 #[test]
 fn a_relay_that_publishes_and_then_confirms_is_acquitted() {
-    let (kafka, topic) = (Kafka::shared(), unique_name());
+    acquit(&Kafka::shared());
+}
+
+#[test]
+fn a_relay_that_confirms_before_it_publishes_is_caught() {
+    catch(&Kafka::shared());
+}
+
+#[test]
+fn in_a_cluster_the_judge_knows_what_came_first_by_the_time_of_append() {
+    let kafka = Kafka::options().brokers(3).start();
+    acquit(&kafka);
+    catch(&kafka);
+}
+
+fn acquit(kafka: &Kafka) {
+    let topic = unique_name();
     kafka.create_topic(&topic, 6);
     let (database, truth) = written(&Postgres::shared());
-    let mut reader = Reader::start(&kafka, &[&topic]);
+    let mut reader = Reader::start(kafka, &[&topic]);
     reader.watch_confirmed(&database, database.name());
-    publish(&kafka, &topic, &truth);
+    publish(kafka, &topic, &truth);
     confirm_everything(&database);
     reader.catch_up(PATIENCE);
     reader.wait_confirmed(database.confirmed(database.name()).unwrap(), PATIENCE);
@@ -177,16 +193,15 @@ fn a_relay_that_publishes_and_then_confirms_is_acquitted() {
     assert!(!truth.rolled_back.is_empty());
 }
 
-#[test]
-fn a_relay_that_confirms_before_it_publishes_is_caught() {
-    let (kafka, topic) = (Kafka::shared(), unique_name());
+fn catch(kafka: &Kafka) {
+    let topic = unique_name();
     kafka.create_topic(&topic, 6);
     let (database, truth) = written(&Postgres::shared());
-    let mut reader = Reader::start(&kafka, &[&topic]);
+    let mut reader = Reader::start(kafka, &[&topic]);
     reader.watch_confirmed(&database, database.name());
     confirm_everything(&database);
     reader.wait_confirmed(database.confirmed(database.name()).unwrap(), PATIENCE);
-    publish(&kafka, &topic, &truth);
+    publish(kafka, &topic, &truth);
     reader.catch_up(PATIENCE);
 
     let verdict = oracle::judge(&truth, &reader.history());

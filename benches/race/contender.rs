@@ -1,14 +1,13 @@
 //! Who races, and how a lap is run: a copy of the slot, a topic of its own, and a look whether everything arrived.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outboxd::lsn::Lsn;
+use postgres::fallible_iterator::FallibleIterator;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
@@ -31,6 +30,8 @@ pub const PARTITIONS: i32 = 6;
 const STARTED: Duration = Duration::from_secs(120);
 /// Whoever publishes nothing for so long has failed.
 const STUCK: Duration = Duration::from_secs(120);
+/// So many events, or a quarter of all, pass before a JVM is warm.
+const WARM_UP: u64 = 125_000;
 
 /// Who races.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,18 +49,18 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// The limits and the relay, in the order of the table.
-    pub const USUAL: [Contender; 7] = [
+    /// The order of a round, backwards in every other one: those that are compared are neighbours, whichever comes first.
+    pub const ROUND: [Contender; 9] = [
+        Contender::Reader,
         Contender::RecvText,
         Contender::RecvBinary,
-        Contender::Reader,
-        Contender::Producer,
-        Contender::ReaderAndProducer,
         Contender::Outboxd,
         Contender::OutboxdIdOnly,
+        Contender::Debezium(Tuning::Backlog),
+        Contender::Debezium(Tuning::Default),
+        Contender::Producer,
+        Contender::ReaderAndProducer,
     ];
-    /// The incumbent.
-    pub const DEBEZIUM: [Contender; 2] = [Contender::Debezium(Tuning::Default), Contender::Debezium(Tuning::Backlog)];
 
     /// True for those that publish events of a database.
     pub fn is_a_relay(self) -> bool {
@@ -117,7 +118,10 @@ impl fmt::Display for Lap {
 
 /// A backlog, and where it goes.
 pub struct Track {
+    workload: Workload,
     events: u64,
+    /// What must have arrived of it.
+    truth: Sum,
     config: Config,
     database: Database,
     kafka: Arc<Kafka>,
@@ -140,7 +144,10 @@ impl Track {
         let values: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         let (end, scratch) = (database.written(), Scratch::new());
         std::fs::write(scratch.path().join("values"), values.join("\n")).unwrap();
-        Track { events, config, database, kafka: kafka.clone(), end, laps: AtomicUsize::new(0), scratch }
+        let truth = Sum::of_the_table(&database);
+        assert_eq!(truth.records, events, "the backlog is as large as it was to be");
+        let (kafka, laps) = (kafka.clone(), AtomicUsize::new(0));
+        Track { workload, events, truth, config, database, kafka, end, laps, scratch }
     }
 
     /// One lap.
@@ -150,14 +157,16 @@ impl Track {
         let master = self.config.slot();
         self.database.exec(&format!("select pg_copy_logical_replication_slot('{master}', '{slot}')"));
         self.kafka.create_topic(&topic, PARTITIONS);
+        // What the last one has left to be written is not this one's burden.
+        assert!(Command::new("sync").status().is_ok_and(|status| status.success()));
         let meter = Meter::start();
         meter.watch_from_now(Part::Broker, self.kafka.node(0).pid());
         let took = match contender {
-            Contender::RecvText => self.race(&meter, &slot, &mut [self.recvlogical(&slot, "false")]),
-            Contender::RecvBinary => self.race(&meter, &slot, &mut [self.recvlogical(&slot, "true")]),
-            Contender::Reader => self.race(&meter, &slot, &mut [self.reader(&slot)]),
-            Contender::Producer => self.race(&meter, "", &mut [self.producer(&topic)]),
-            Contender::ReaderAndProducer => self.race(&meter, &slot, &mut [self.reader(&slot), self.producer(&topic)]),
+            Contender::RecvText => self.read(&meter, &slot, self.recvlogical(&slot, "false")),
+            Contender::RecvBinary => self.read(&meter, &slot, self.recvlogical(&slot, "true")),
+            Contender::Reader => self.read(&meter, &slot, self.reader(&slot)),
+            Contender::Producer => self.produce(&meter, &topic),
+            Contender::ReaderAndProducer => self.read(&meter, &slot, self.both(&slot, &topic)),
             Contender::Outboxd => self.outboxd(&meter, &slot, &topic, ""),
             Contender::OutboxdIdOnly => self.outboxd(&meter, &slot, &topic, "default_headers = \"id\""),
             Contender::Debezium(tuning) => self.debezium(&meter, &slot, &topic, tuning),
@@ -166,28 +175,38 @@ impl Track {
         let lap = Lap { events, took, used: meter.read() };
         match contender {
             Contender::RecvText | Contender::RecvBinary | Contender::Reader => {}
-            _ => self.assert_all_arrived(&topic),
+            Contender::Producer | Contender::ReaderAndProducer => {
+                assert_eq!(
+                    self.arrived(&topic).ids,
+                    Sum::of_numbers(self.events).ids,
+                    "every record is in {topic} once"
+                );
+            }
+            Contender::Outboxd | Contender::OutboxdIdOnly | Contender::Debezium(_) => {
+                assert_eq!(self.arrived(&topic), self.truth, "every event is in {topic} once, with its value");
+            }
         }
         drop_slot(&self.database, &slot);
         self.kafka.delete_topic(&topic);
         lap
     }
 
-    /// Starts programs, the first of which reads from the slot if there is one, and waits for their ends.
-    fn race(&self, meter: &Meter, slot: &str, programs: &mut [Command]) -> (u64, Duration) {
-        let mut begun = Instant::now();
-        let start = |program: &mut Command| Process::spawn(program.stdout(Stdio::null()), Farewell::Kill);
-        let mut running: Vec<Process> = programs.iter_mut().map(start).collect();
-        running.iter().for_each(|process| meter.watch(Part::Contender, process.id()));
-        if !slot.is_empty() {
-            self.watch_walsender(meter, slot, || running[0].exited().is_some());
-            begun = Instant::now();
-        }
-        for process in &mut running {
-            let ended = process.wait(LAP).expect("a lap ends");
-            assert!(ended.success(), "{ended}");
-        }
+    /// Starts a program that reads from the slot, and waits for its end.
+    fn read(&self, meter: &Meter, slot: &str, program: Command) -> (u64, Duration) {
+        let mut process = start(meter, program);
+        self.watch_walsender(meter, slot, || process.exited().is_some());
+        let begun = Instant::now();
+        wait(&mut process);
         (self.events, begun.elapsed())
+    }
+
+    /// Starts a program that only produces. It says itself how long that took.
+    fn produce(&self, meter: &Meter, topic: &str) -> (u64, Duration) {
+        let (values, time) = (self.values(), self.scratch.path().join("time").display().to_string());
+        let arguments = [self.kafka.brokers(), topic.to_string(), self.events.to_string(), values, time.clone()];
+        wait(&mut start(meter, role("producer", &arguments)));
+        let nanos = std::fs::read_to_string(time).unwrap().parse().unwrap();
+        (self.events, Duration::from_nanos(nanos))
     }
 
     fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, more: &str) -> (u64, Duration) {
@@ -201,7 +220,7 @@ impl Track {
         let all = || (relay.published() >= self.events as f64).then(|| begun.elapsed());
         // Asking costs the relay something, too.
         let took = within(LAP, || {
-            std::thread::sleep(Duration::from_millis(40));
+            std::thread::sleep(Duration::from_millis(50));
             all()
         });
         let took = took.unwrap_or_else(|| panic!("{} of {}\n{}", relay.published(), self.events, relay.log()));
@@ -210,7 +229,8 @@ impl Track {
         (self.events, took)
     }
 
-    /// A JVM is slow at first. Neither time nor processor are counted until a quarter of the events has come.
+    /// A JVM is slow at first. Neither time nor anybody's processor are counted until it is warm, except where all comes in
+    /// one transaction: most of the work is done before the first event comes, for everybody.
     fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning) -> (u64, Duration) {
         let task = Task { database: &self.database, kafka: &self.kafka, slot, publication: self.config.slot(), topic };
         let mut debezium = task.start(tuning, self.scratch.path());
@@ -220,7 +240,7 @@ impl Track {
         let mut wait_for = |events: u64| {
             let (mut before, mut moved) = (0, Instant::now());
             let now = within(LAP, || {
-                std::thread::sleep(Duration::from_millis(40));
+                std::thread::sleep(Duration::from_millis(200));
                 let now = published(&consumer, topic);
                 if now > before {
                     (before, moved) = (now, Instant::now());
@@ -231,9 +251,15 @@ impl Track {
             });
             now.expect("a lap ends")
         };
-        let warm = wait_for(self.events / 4);
+        let warm = match self.workload {
+            Workload::OneTransaction => 0,
+            _ => wait_for(WARM_UP.min(self.events / 4)),
+        };
         let begun = Instant::now();
         meter.watch_from_now(Part::Contender, pid);
+        if warm > 0 {
+            meter.count_from_now();
+        }
         wait_for(self.events);
         (self.events - warm, begun.elapsed())
     }
@@ -260,10 +286,14 @@ impl Track {
         role("reader", &[config.display().to_string(), self.events.to_string()])
     }
 
-    fn producer(&self, topic: &str) -> Command {
-        let values: PathBuf = self.scratch.path().join("values");
-        let events = self.events.to_string();
-        role("producer", &[self.kafka.brokers(), topic.to_string(), events, values.display().to_string()])
+    fn both(&self, slot: &str, topic: &str) -> Command {
+        let config = self.config.clone().set("postgres.slot", slot).write(self.scratch.path());
+        let (config, events) = (config.display().to_string(), self.events.to_string());
+        role("both", &[config, self.kafka.brokers(), topic.to_string(), events, self.values()])
+    }
+
+    fn values(&self) -> String {
+        self.scratch.path().join("values").display().to_string()
     }
 
     fn consumer(&self) -> BaseConsumer {
@@ -272,8 +302,8 @@ impl Track {
         client.create().unwrap()
     }
 
-    /// Reads the topic to its end: every event is there.
-    fn assert_all_arrived(&self, topic: &str) {
+    /// Reads the topic to its end.
+    fn arrived(&self, topic: &str) -> Sum {
         let consumer = self.consumer();
         let mut places = TopicPartitionList::new();
         for partition in 0..PARTITIONS {
@@ -281,15 +311,63 @@ impl Track {
         }
         let records = published(&consumer, topic);
         consumer.assign(&places).unwrap();
-        let mut ids = HashSet::new();
+        let mut sum = Sum::default();
         for _ in 0..records {
             let record = consumer.poll(PATIENCE).expect("there is one more").unwrap();
             let headers = record.headers().expect("every record has headers");
             let id = headers.iter().find(|header| header.key == "id").and_then(|header| header.value);
-            ids.insert(Uuid::try_parse_ascii(id.expect("every record has its id")).expect("it is a UUID"));
+            let id = Uuid::try_parse_ascii(id.expect("every record has its id")).expect("it is a UUID");
+            sum.add(id, record.payload_len());
         }
-        assert_eq!(ids.len() as u64, self.events, "events in {topic}");
+        sum
     }
+}
+
+/// What a topic or a table holds, in three numbers that cannot all be right when something is missing, there twice, or not
+/// what it should be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    records: u64,
+    /// All ids, one after the other, by exclusive or.
+    ids: u128,
+    bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, id: Uuid, bytes: usize) {
+        self.records += 1;
+        self.ids ^= id.as_u128();
+        self.bytes += bytes as u64;
+    }
+
+    fn of_the_table(database: &Database) -> Sum {
+        let mut session = database.connect();
+        let sql = "select id::text, octet_length(payload::text) from public.outbox";
+        let mut rows = session.query_raw(sql, std::iter::empty::<i32>()).unwrap();
+        let mut sum = Sum::default();
+        while let Some(row) = rows.next().unwrap() {
+            sum.add(Uuid::parse_str(row.get(0)).unwrap(), row.get::<_, i32>(1) as usize);
+        }
+        sum
+    }
+
+    /// As the roles number their records.
+    fn of_numbers(events: u64) -> Sum {
+        let mut sum = Sum::default();
+        (0..events).for_each(|number| sum.add(Uuid::from_u128(u128::from(number)), 0));
+        sum
+    }
+}
+
+fn start(meter: &Meter, mut program: Command) -> Process {
+    let process = Process::spawn(program.stdout(Stdio::null()), Farewell::Kill);
+    meter.watch(Part::Contender, process.id());
+    process
+}
+
+fn wait(process: &mut Process) {
+    let ended = process.wait(LAP).expect("a lap ends");
+    assert!(ended.success(), "{ended}");
 }
 
 /// How many records a topic has.

@@ -51,8 +51,10 @@ impl Task<'_> {
         let mut java = Command::new("java");
         java.args(match tuning {
             // As Kafka's own start script has it.
-            Tuning::Default => ["-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"].as_slice(),
-            Tuning::Backlog | Tuning::Latency => &["-Xmx2g", "-XX:+UseParallelGC"],
+            Tuning::Default | Tuning::Latency => {
+                ["-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"].as_slice()
+            }
+            Tuning::Backlog => &["-Xmx2g", "-XX:+UseParallelGC"],
         });
         java.arg(format!("-Dlog4j2.configurationFile={}/tests/support/log4j2.xml", env!("CARGO_MANIFEST_DIR")));
         java.arg("-cp").arg(home.join("libs").join("*")).arg("org.apache.kafka.connect.cli.ConnectStandalone");
@@ -112,7 +114,7 @@ impl Task<'_> {
                 ("producer.override.acks", "all"),
                 ("producer.override.enable.idempotence", "true"),
                 ("producer.override.max.in.flight.requests.per.connection", "5"),
-                ("producer.override.linger.ms", "0"),
+                ("producer.override.linger.ms", "1"),
             ]),
         };
         text

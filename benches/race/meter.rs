@@ -69,6 +69,14 @@ impl Meter {
         self.watch_since(part, pid, cpu_seconds(pid).unwrap_or(0.0));
     }
 
+    /// What was used until now is nobody's.
+    pub fn count_from_now(&self) {
+        for watched in self.shared.watched.lock().unwrap().iter_mut() {
+            watched.last = cpu_seconds(watched.pid).unwrap_or(watched.last);
+            watched.first = watched.last;
+        }
+    }
+
     fn watch_since(&self, part: Part, pid: u32, first: f64) {
         self.shared.watched.lock().unwrap().push(Watched { part, pid, first, last: first, peak_bytes: 0 });
     }

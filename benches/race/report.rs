@@ -5,16 +5,22 @@ use std::fmt::Write;
 
 use crate::contender::{Contender, Lap};
 use crate::debezium::Tuning;
+use crate::demands::Demands;
 use crate::meter::Part;
 use crate::plot;
 use crate::steady::{Carrier, Latency};
 use crate::workload::Workload;
 
+/// Laps over one backlog.
+pub type Laps = BTreeMap<Contender, Vec<Lap>>;
+/// What was measured at one steady rate.
+pub type Latencies = BTreeMap<Carrier, Vec<Latency>>;
+
 /// Every lap, and every measurement at a steady rate.
 #[derive(Default)]
 pub struct Report {
-    laps: BTreeMap<Workload, BTreeMap<Contender, Vec<Lap>>>,
-    latencies: BTreeMap<u64, BTreeMap<Carrier, Vec<Latency>>>,
+    laps: BTreeMap<Workload, Laps>,
+    latencies: BTreeMap<u64, Latencies>,
     growth: BTreeMap<u64, Vec<Lap>>,
 }
 
@@ -36,7 +42,7 @@ impl Report {
 
     /// All tables, in Markdown.
     pub fn tables(&self) -> String {
-        let mut text = String::new();
+        let mut text = Demands::of(&self.laps, &self.latencies, &self.growth).table();
         for (workload, contenders) in &self.laps {
             writeln!(text, "\n### {}\n", workload.describe()).unwrap();
             text.push_str(
@@ -45,8 +51,8 @@ impl Report {
             );
             let rivals = [Contender::RecvBinary, Contender::Debezium(Tuning::Backlog)];
             for (contender, laps) in contenders {
-                let ratios =
-                    rivals.map(|rival| contenders.get(&rival).map_or(String::new(), |rival| faster(laps, rival)));
+                let ratios = rivals
+                    .map(|rival| contenders.get(&rival).map_or(String::new(), |rival| faster(laps, rival).show(2)));
                 let cpu = |part| Spread::of(laps, |lap| lap.cpu_per_million(part)).show(1);
                 writeln!(
                     text,
@@ -60,7 +66,6 @@ impl Report {
                 )
                 .unwrap();
             }
-            text.push_str(&costs(contenders));
         }
         self.write_latencies(&mut text);
         self.write_growth(&mut text);
@@ -72,19 +77,21 @@ impl Report {
             let title = format!("{rate} transactions of one row a second: milliseconds from the INSERT to a consumer");
             writeln!(text, "\n### {title}\n").unwrap();
             text.push_str(
-                "| who | p50 | p99 | p99.9 | max | sent a second | came a second |\n|---|---:|---:|---:|---:|---:|---:|\n",
+                "| who | p50 | p99 | p99.9 | max | sent a second | came a second | peak RSS |\n\
+                 |---|---:|---:|---:|---:|---:|---:|---:|\n",
             );
             for (carrier, latencies) in carriers {
                 let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
                 writeln!(
                     text,
-                    "| {carrier} | {} | {} | {} | {} | {} | {} |",
+                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} MB |",
                     figure(|latency| latency.p50, 1),
                     figure(|latency| latency.p99, 1),
                     figure(|latency| latency.p999, 1),
                     figure(|latency| latency.max, 0),
                     figure(|latency| latency.sent, 0),
                     figure(|latency| latency.read, 0),
+                    figure(|latency| latency.peak_megabytes, 0),
                 )
                 .unwrap();
             }
@@ -130,37 +137,25 @@ fn rate(laps: &[Lap]) -> Spread {
 }
 
 /// How many times as fast, lap by lap: the machine's mood is the same in one round.
-fn faster(laps: &[Lap], rivals: &[Lap]) -> String {
-    let ratios = laps.iter().zip(rivals).map(|(lap, rival)| lap.events_per_second() / rival.events_per_second());
-    Spread::of(&ratios.collect::<Vec<_>>(), |ratio| *ratio).show(2)
+pub fn faster(laps: &[Lap], rivals: &[Lap]) -> Spread {
+    Spread::of_ratios(laps, rivals, Lap::events_per_second)
 }
 
-/// What the relays cost beside each other, lap by lap.
-fn costs(contenders: &BTreeMap<Contender, Vec<Lap>>) -> String {
-    let compared = [
-        ("header id only, against Debezium, tuned", Contender::OutboxdIdOnly, Contender::Debezium(Tuning::Backlog)),
-        ("five headers, against the id only", Contender::Outboxd, Contender::OutboxdIdOnly),
-    ];
-    let mut text = String::new();
-    for (what, one, other) in compared {
-        if let (Some(ours), Some(theirs)) = (contenders.get(&one), contenders.get(&other)) {
-            let cpu = |lap: &Lap| lap.cpu_per_million(Part::Contender);
-            let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| cpu(ours) / cpu(theirs)).collect();
-            writeln!(text, "\nCPU of outboxd, {what}: × {}", Spread::of(&ratios, |ratio| *ratio).show(3)).unwrap();
-        }
-    }
-    text
+/// How many times as much of the relay's own processor, lap by lap.
+pub fn dearer(laps: &[Lap], rivals: &[Lap]) -> Spread {
+    Spread::of_ratios(laps, rivals, |lap| lap.cpu_per_million(Part::Contender))
 }
 
 /// A median, and the lowest and highest around it.
-struct Spread {
-    median: f64,
+pub struct Spread {
+    pub median: f64,
     lowest: f64,
-    highest: f64,
+    pub highest: f64,
 }
 
 impl Spread {
-    fn of<T>(laps: &[T], figure: impl Fn(&T) -> f64) -> Spread {
+    /// Of one figure, over all laps.
+    pub fn of<T>(laps: &[T], figure: impl Fn(&T) -> f64) -> Spread {
         let mut figures: Vec<f64> = laps.iter().map(figure).collect();
         figures.sort_by(f64::total_cmp);
         let (lowest, highest) = (figures[0], figures[figures.len() - 1]);
@@ -168,7 +163,14 @@ impl Spread {
         Spread { median, lowest, highest }
     }
 
-    fn show(&self, digits: usize) -> String {
+    /// Of the ratio of a figure to a rival's of the same round.
+    pub fn of_ratios<T>(laps: &[T], rivals: &[T], figure: impl Fn(&T) -> f64) -> Spread {
+        let ratios: Vec<f64> = laps.iter().zip(rivals).map(|(lap, rival)| figure(lap) / figure(rival)).collect();
+        Spread::of(&ratios, |ratio| *ratio)
+    }
+
+    /// As `1.23 (1.20–1.31)`.
+    pub fn show(&self, digits: usize) -> String {
         format!("{:.digits$} ({:.digits$}–{:.digits$})", self.median, self.lowest, self.highest)
     }
 }

@@ -1,17 +1,22 @@
-//! The limits, as programs of their own, so that what they use can be told apart: a reader that only reads, and a producer
-//! that only produces. The race starts itself again in one of these roles.
+//! The limits, as programs of their own, so that what they use can be told apart: a reader that only reads, a producer that
+//! only produces, and both at once, the bound of what any relay can do here. The race starts itself again in one of these
+//! roles.
 
 use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use outboxd::config::Config;
 use outboxd::lsn::Lsn;
 use outboxd::source::Encoding;
 use outboxd::source::wire::{Frame, Reading, Reply, Session, StandbyStatus, Start};
-use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::{ClientConfig, config::FromClientConfigAndContext};
+use uuid::Uuid;
 
 /// The relay's own measures: a read of so much means that more is on its way, and then it pauses for a moment.
 const DENSE_BYTES: usize = 32 * 1024;
@@ -25,6 +30,7 @@ pub fn find(name: &str) -> Option<Role> {
     match name {
         "reader" => Some(reader),
         "producer" => Some(producer),
+        "both" => Some(both),
         _ => None,
     }
 }
@@ -32,7 +38,29 @@ pub fn find(name: &str) -> Option<Role> {
 /// `reader CONFIG EVENTS`: reads so many rows from the slot, and does nothing with them.
 fn reader(arguments: &[String]) {
     let [config, events] = arguments else { panic!("reader CONFIG EVENTS") };
-    let events: u64 = events.parse().unwrap();
+    read(config, events.parse().unwrap(), &AtomicU64::new(0));
+}
+
+/// `producer BROKERS TOPIC EVENTS VALUES TIME`: sends so many records, whose values are the lines of a file, again and again,
+/// and writes how long it took from the first answer to the last.
+fn producer(arguments: &[String]) {
+    let [brokers, topic, events, values, time] = arguments else { panic!("producer BROKERS TOPIC EVENTS VALUES TIME") };
+    let took = produce(brokers, topic, events.parse().unwrap(), values, &AtomicU64::new(u64::MAX));
+    std::fs::write(time, took.as_nanos().to_string()).unwrap();
+}
+
+/// `both CONFIG BROKERS TOPIC EVENTS VALUES`: reads so many rows and sends as many records, none before its row was read.
+fn both(arguments: &[String]) {
+    let [config, brokers, topic, events, values] = arguments else { panic!("both CONFIG BROKERS TOPIC EVENTS VALUES") };
+    let (events, read_so_far) = (events.parse().unwrap(), AtomicU64::new(0));
+    std::thread::scope(|threads| {
+        threads.spawn(|| read(config, events, &read_so_far));
+        threads.spawn(|| produce(brokers, topic, events, values, &read_so_far));
+    });
+}
+
+/// As the relay reads: all there is, and a pause while traffic is dense. Says how many rows it has read.
+fn read(config: &str, events: u64, rows: &AtomicU64) {
     let config = Config::load(Some(Path::new(config)), std::iter::empty()).expect("the configuration is right");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -40,16 +68,18 @@ fn reader(arguments: &[String]) {
         let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.expect("a session");
         let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding: Encoding::Binary };
         let mut stream = session.start(start).await.expect("a stream");
-        let (mut rows, mut received, mut told) = (0, Lsn::ZERO, Instant::now());
-        while rows < events {
+        let (mut received, mut told) = (Lsn::ZERO, Instant::now());
+        while rows.load(Ordering::Relaxed) < events {
             let turn = stream.turn(Reading::On).await.expect("the stream goes on");
+            let mut fresh = 0;
             while let Some(frame) = stream.frame().expect("frames are whole") {
                 if let Frame::Data { wal_end, body, .. } = frame {
-                    rows += u64::from(body.first() == Some(&b'I'));
+                    fresh += u64::from(body.first() == Some(&b'I'));
                     received = received.max(wal_end);
                 }
                 stream.consume();
             }
+            rows.fetch_add(fresh, Ordering::Relaxed);
             if told.elapsed() > Duration::from_secs(1) {
                 told = Instant::now();
                 let (sent_at, reply) = (SystemTime::now(), Reply::NotWanted);
@@ -62,16 +92,15 @@ fn reader(arguments: &[String]) {
     });
 }
 
-/// `producer BROKERS TOPIC EVENTS FILE`: sends so many records, whose values are the lines of a file, again and again.
-fn producer(arguments: &[String]) {
-    let [brokers, topic, events, file] = arguments else { panic!("producer BROKERS TOPIC EVENTS FILE") };
-    let events: u64 = events.parse().unwrap();
-    let values = std::fs::read_to_string(file).unwrap();
+/// Sends records, never more than are allowed by now. Answers with the time from the first answer to the last.
+fn produce(brokers: &str, topic: &str, events: u64, values: &str, allowed: &AtomicU64) -> Duration {
+    let values = std::fs::read_to_string(values).unwrap();
     let values: Vec<&str> = values.lines().collect();
-    let mut client = ClientConfig::new();
-    producer_settings(&mut client, brokers);
-    let producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext> = client.create().unwrap();
+    let producer = ThreadedProducer::from_config_and_context(&client(brokers), FirstAnswer::default()).unwrap();
     for number in 0..events {
+        while number >= allowed.load(Ordering::Relaxed) {
+            std::thread::sleep(GATHER);
+        }
         let key = (number % 1000).to_string();
         let mut value = values[number as usize % values.len()];
         loop {
@@ -89,19 +118,37 @@ fn producer(arguments: &[String]) {
     while producer.in_flight_count() > 0 {
         std::thread::sleep(GATHER);
     }
+    producer.context().0.get().expect("something was answered").elapsed()
 }
 
-/// As the relay's own producer is set up.
-pub fn producer_settings(client: &mut ClientConfig, brokers: &str) {
+/// When the first record was answered: what a new client needs until then is not what is measured.
+#[derive(Default)]
+struct FirstAnswer(OnceLock<Instant>);
+
+impl ClientContext for FirstAnswer {}
+
+impl ProducerContext for FirstAnswer {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        assert!(result.is_ok(), "a record was not delivered");
+        self.0.get_or_init(Instant::now);
+    }
+}
+
+/// A producer of the same guarantees and batches as the relay's, without what the relay adds to be safe: five requests may be
+/// under way.
+pub fn client(brokers: &str) -> ClientConfig {
+    let mut client = ClientConfig::new();
     client.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
-    client.set("enable.gapless.guarantee", "true").set("statistics.interval.ms", "1000");
-    client.set("max.in.flight", "1").set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
+    client.set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
     client.set("partitioner", "murmur2_random").set("queue.buffering.max.messages", "50000");
+    client
 }
 
 /// As many as the relay's records have.
 pub fn headers(number: u64, key: &str) -> OwnedHeaders {
-    let id = format!("{number:032x}");
+    let id = Uuid::from_u128(u128::from(number)).to_string();
     let headers = [
         ("id", id.as_str()),
         ("type", "order.paid"),

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 
 use crate::contender::{PARTITIONS, drop_slot};
 use crate::debezium::{Task, Tuning};
-use crate::roles::{headers, producer_settings};
+use crate::meter::{Meter, Part};
+use crate::roles::{client, headers};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
-use crate::support::process::Scratch;
+use crate::support::process::{Process, Scratch};
 use crate::support::relay::{Config, Relay};
 use crate::support::{PATIENCE, eventually, within};
 
@@ -27,6 +28,8 @@ pub fn name(rate: u64) -> String {
     format!("steady-{rate}")
 }
 
+/// Between warm-up and measurement.
+const REST: Duration = Duration::from_secs(5);
 /// How long it is measured.
 const SECONDS: u64 = 20;
 /// Sessions that write.
@@ -73,12 +76,18 @@ pub struct Latency {
     /// Events a second that were sent, and that came, in the time in which they were sent.
     pub sent: f64,
     pub read: f64,
+    /// The carrier's highest memory, in megabytes.
+    pub peak_megabytes: f64,
 }
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Latency { p50, p99, p999, max, sent, read } = self;
-        write!(f, "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, {read:.0} of {sent:.0} a second")
+        let Latency { p50, p99, p999, max, sent, read, peak_megabytes } = self;
+        write!(
+            f,
+            "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, {read:.0} of {sent:.0} a second, \
+             {peak_megabytes:.0} MB"
+        )
     }
 }
 
@@ -99,13 +108,7 @@ impl Clock {
         times[number as usize].store(self.begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Waits until the event of this number is due.
-    fn wait(&self, number: u64, rate: u64) {
-        let due = Duration::from_secs_f64(number as f64 / rate as f64);
-        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
-    }
-
-    fn latency(&self, first: u64) -> Latency {
+    fn latency(&self, first: u64, peak_megabytes: f64) -> Latency {
         let time = |times: &[AtomicU64], number: usize| times[number].load(Ordering::Relaxed) as f64 / 1e6;
         let (first, last) = (first as usize, self.sent.len() - 1);
         let (begin, end) = (time(&self.sent, first), time(&self.sent, last));
@@ -116,7 +119,25 @@ impl Clock {
         took.sort_by(f64::total_cmp);
         let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
         let (sent, read) = (took.len() as f64 / seconds, came as f64 / seconds);
-        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read }
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read, peak_megabytes }
+    }
+}
+
+/// When events are due.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    rate: u64,
+    /// The first so many are not measured.
+    warm_up: u64,
+}
+
+impl Pace {
+    /// Waits until the event of this number is due. Behind the warm-up there is a rest, so that what a cold carrier could
+    /// not keep up with is in nobody's way.
+    fn wait(self, number: u64, clock: &Clock) {
+        let rest = if number >= self.warm_up { REST } else { Duration::ZERO };
+        let due = Duration::from_secs_f64(number as f64 / self.rate as f64) + rest;
+        std::thread::sleep(due.saturating_sub(clock.begun.elapsed()));
     }
 }
 
@@ -141,8 +162,12 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
             assert!(reads.is_some(), "Debezium does not read\n{}", task.log(scratch.path()));
         }
     }
+    let meter = Meter::start();
+    let carriers = relay.iter().map(Relay::pid).chain(debezium.iter().map(Process::id));
+    carriers.for_each(|pid| meter.watch_from_now(Part::Contender, pid));
     let warm_up = carrier.warm_up_seconds() * rate;
     let events = warm_up + SECONDS * rate;
+    let pace = Pace { rate, warm_up };
     let clock = Clock::new(events);
     std::thread::scope(|threads| {
         let reading = threads.spawn(|| read(kafka, &topic, &clock, events));
@@ -150,19 +175,22 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
         let written = if carrier == Carrier::Bare { Clock::new(events) } else { clock.clone() };
         for writer in 0..WRITERS {
             let (clock, database) = (written.clone(), &database);
-            threads.spawn(move || write(database, &clock, rate, writer));
+            threads.spawn(move || write(database, &clock, pace, writer));
         }
         if carrier == Carrier::Bare {
-            produce(kafka, &topic, &clock, rate);
+            produce(kafka, &topic, &clock, pace);
         }
         reading.join().expect("every event is read");
     });
+    let peak_megabytes = meter.read().peak_bytes as f64 / 1e6;
     drop((relay, debezium));
     if carrier != Carrier::Bare {
         drop_slot(&database, config.slot());
     }
     kafka.delete_topic(&topic);
-    clock.latency(warm_up)
+    let latency = clock.latency(warm_up, peak_megabytes);
+    assert!(latency.sent >= 0.98 * rate as f64, "only {:.0} transactions a second were written", latency.sent);
+    latency
 }
 
 /// The payload of every event: 500 bytes, some of which do not compress.
@@ -172,7 +200,7 @@ fn payload(number: u64) -> String {
 }
 
 /// The transactions whose turn it is: every so many. An event's time begins before its statement is sent.
-fn write(database: &Database, clock: &Clock, rate: u64, writer: u64) {
+fn write(database: &Database, clock: &Clock, pace: Pace, writer: u64) {
     let mut session = database.connect();
     let insert = session
         .prepare(
@@ -181,19 +209,16 @@ fn write(database: &Database, clock: &Clock, rate: u64, writer: u64) {
         )
         .unwrap();
     for number in (writer..clock.sent.len() as u64).step_by(WRITERS as usize) {
-        clock.wait(number, rate);
+        pace.wait(number, clock);
         clock.stamp(&clock.sent, number);
         session.execute(&insert, &[&number.to_string(), &payload(number)]).unwrap();
     }
 }
 
-/// With the relay's own settings.
-fn produce(kafka: &Kafka, topic: &str, clock: &Clock, rate: u64) {
-    let mut client = ClientConfig::new();
-    producer_settings(&mut client, &kafka.brokers());
-    let producer: ThreadedProducer<DefaultProducerContext> = client.create().unwrap();
+fn produce(kafka: &Kafka, topic: &str, clock: &Clock, pace: Pace) {
+    let producer: ThreadedProducer<DefaultProducerContext> = client(&kafka.brokers()).create().unwrap();
     for number in 0..clock.sent.len() as u64 {
-        clock.wait(number, rate);
+        pace.wait(number, clock);
         clock.stamp(&clock.sent, number);
         let (key, payload) = (number.to_string(), payload(number));
         let record = BaseRecord::to(topic).key(&key).payload(&payload).headers(headers(number, &key));

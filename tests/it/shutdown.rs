@@ -149,23 +149,13 @@ fn a_relay_told_to_stop_while_kafka_is_away_leaves_in_time_and_says_what_will_be
 #[test]
 fn a_relay_that_cannot_tell_its_last_position_says_so_all_along_and_counts_what_repeats() {
     let mut scene = Scene::new();
-    let proxy = Proxy::start(scene.postgres.port());
-    let url = scene.url_through(&proxy);
-    scene.config = scene.config.set("postgres.url", url).set("limits.shutdown", "10s");
-    scene.config = scene.config.set("postgres.sender_timeout", "60s");
-    let mut relay = flowing(&scene);
-    proxy.lose(Way::ToServer);
-    let mut truth = bulk::write(&scene, 300, 10);
-    eventually("all is published", PATIENCE, || relay.published() >= 301.0);
-    let told = Instant::now();
-    relay.sigterm();
-    relay.wait_noticed(told, "stopping");
+    let (proxy, mut relay, mut truth, told) = told_to_stop_unheard(&mut scene, "10s");
     assert_eq!(relay.wait_exit(Duration::from_secs(12)), Some(0), "{}", relay.log());
     let took = told.elapsed();
     assert!(took > Duration::from_secs(7), "it has not waited for the server\n{}", relay.log());
     assert!(took < Duration::from_millis(10_500), "it took {took:?}, and may take 10 s\n{}", relay.log());
-    // What is still on its way to the server is gone.
-    proxy.cut();
+    // What is still on its way to the server finds nobody there.
+    end_walsender(&scene);
     proxy.heal();
     assert_no_more_repeats_than_counted(&scene, &relay, &mut truth);
 }
@@ -173,22 +163,37 @@ fn a_relay_that_cannot_tell_its_last_position_says_so_all_along_and_counts_what_
 #[test]
 fn a_relay_told_to_stop_does_not_wait_for_a_walsender_that_is_gone() {
     let mut scene = Scene::new();
+    let (proxy, mut relay, mut truth, _) = told_to_stop_unheard(&mut scene, "30s");
+    // Its last words never arrive, and the way to the server is free again.
+    end_walsender(&scene);
+    proxy.heal();
+    assert_eq!(relay.wait_exit(Duration::from_secs(10)), Some(0), "{}", relay.log());
+    assert_no_more_repeats_than_counted(&scene, &relay, &mut truth);
+}
+
+/// Nobody reads from the relay any more.
+#[track_caller]
+fn end_walsender(scene: &Scene) {
+    eventually("the walsender is gone", PATIENCE, || {
+        scene.database.cut_replication(scene.config.slot());
+        scene.walsender().is_none()
+    });
+}
+
+/// A relay that has published what the server does not know of, because nothing reaches it, and that is told to stop.
+#[track_caller]
+fn told_to_stop_unheard(scene: &mut Scene, shutdown: &str) -> (Proxy, Relay, Truth, Instant) {
     let proxy = Proxy::start(scene.postgres.port());
-    let url = scene.url_through(&proxy);
-    scene.config = scene.config.set("postgres.url", url).set("limits.shutdown", "30s");
-    scene.config = scene.config.set("postgres.sender_timeout", "60s");
-    let mut relay = flowing(&scene);
+    let config = scene.config.clone().set("postgres.url", scene.url_through(&proxy));
+    scene.config = config.set("limits.shutdown", shutdown).set("postgres.sender_timeout", "60s");
+    let mut relay = flowing(scene);
     proxy.lose(Way::ToServer);
-    let mut truth = bulk::write(&scene, 300, 10);
+    let truth = bulk::write(scene, 300, 10);
     eventually("all is published", PATIENCE, || relay.published() >= 301.0);
     let told = Instant::now();
     relay.sigterm();
     relay.wait_noticed(told, "stopping");
-    // Its last words never arrive, and the way to the server is free again.
-    assert!(scene.database.cut_replication(scene.config.slot()));
-    proxy.heal();
-    assert_eq!(relay.wait_exit(Duration::from_secs(10)), Some(0), "{}", relay.log());
-    assert_no_more_repeats_than_counted(&scene, &relay, &mut truth);
+    (proxy, relay, truth, told)
 }
 
 /// Another relay goes on: it repeats something, and no more than the first one said.

@@ -253,8 +253,8 @@ static ROUTE: [Field; 5] = [
         "default_headers",
         Kind::Text,
         Is(r#""all""#),
-        "Which headers a record has without being asked: \"all\" for id, type, aggregate_type, aggregate_id and lsn; \"id\" for id alone, which \
-         costs less and is what Debezium's outbox router sends.",
+        "Which headers a record has without being asked: \"all\" for id, type, aggregate_type, aggregate_id and lsn; \
+         \"id\" for id alone, which costs less and is what Debezium's outbox router sends.",
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
 ];

@@ -21,7 +21,7 @@ impl Relay {
             false => (Role::Leader, State::Connecting),
         };
         if self.pipeline.is_stopping() {
-            return (State::Stopping, role, self.failure.iter().map(failed).collect());
+            return (State::Stopping, role, self.failure.iter().map(|error| told("failed", error)).collect());
         }
         if !matches!(self.link, Link::Up(_)) {
             return (state, role, self.closed.iter().map(unconnected).collect());
@@ -106,16 +106,13 @@ fn unconnected(closed: &Closed) -> Reason {
         Closed::Held(holder, _) => {
             Reason { code: "slot_held".into(), message: format!("the slot is held by {holder}"), hint: None }
         }
-        Closed::Unreached(error) | Closed::Failed(error) => Reason {
-            code: "postgres_unreachable".into(),
-            message: error.chain(),
-            hint: error.hint_text().map(str::to_owned),
-        },
+        Closed::Unreached(error) | Closed::Failed(error) => told("postgres_unreachable", error),
     }
 }
 
-fn failed(error: &Error) -> Reason {
-    Reason { code: "failed".into(), message: error.chain(), hint: error.hint_text().map(str::to_owned) }
+/// The error's own words.
+fn told(code: &str, error: &Error) -> Reason {
+    Reason { code: code.to_owned(), message: error.chain(), hint: error.hint_text().map(str::to_owned) }
 }
 
 fn unclaimed(error: &Error) -> Reason {

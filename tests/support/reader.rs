@@ -42,7 +42,7 @@ pub struct Seen {
     pub key: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
     pub headers: Vec<(String, Option<Vec<u8>>)>,
-    /// As the producer has set it.
+    /// Whoever has set it.
     pub timestamp_ms: Option<i64>,
     /// When the broker appended it, in clusters.
     pub appended_ms: Option<i64>,

@@ -147,10 +147,9 @@ impl Reader {
         client.set("topic.metadata.refresh.interval.ms", "500").set("reconnect.backoff.max.ms", "500");
         let topics: Vec<String> = topics.iter().map(|topic| topic.to_string()).collect();
         let shared = Arc::<Shared>::default();
-        let consumer: BaseConsumer = client.create().expect("a consumer starts");
         let thread = {
-            let (shared, topics) = (shared.clone(), topics.clone());
-            std::thread::spawn(move || read(&consumer, &topics, &shared))
+            let (client, shared, topics) = (client.clone(), shared.clone(), topics.clone());
+            std::thread::spawn(move || read(&client, &topics, &shared))
         };
         let asker = client.create().expect("a consumer starts");
         let timed = kafka.node_count() > 1;
@@ -327,13 +326,50 @@ impl Shelf {
     }
 }
 
-fn read(consumer: &BaseConsumer, topics: &[String], shared: &Shared) {
+/// How often a consumer is looked at that may have stopped for good.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// What a consumer had read and what there was to read, when it was last looked at.
+struct Look {
+    at: Instant,
+    reached: Ends,
+    ends: Ends,
+}
+
+impl Look {
+    fn now(consumer: &BaseConsumer, topics: &[String], shared: &Shared) -> Look {
+        let ends = ends_of(consumer, topics).unwrap_or_default();
+        Look { at: Instant::now(), reached: shared.shelf.lock().unwrap().reached.clone(), ends }
+    }
+
+    /// True when something that was there at this look is still not read at the next, and nothing else of its partition.
+    fn is_stuck(&self, next: &Look) -> bool {
+        self.ends.iter().any(|(place, end)| {
+            let [before, now] = [self, next].map(|look| look.reached.get(place).copied().unwrap_or(0));
+            before == now && now < *end
+        })
+    }
+}
+
+fn read(client: &ClientConfig, topics: &[String], shared: &Shared) {
+    let start = || client.create::<BaseConsumer>().expect("a consumer starts");
+    let mut consumer = start();
     let mut assigned = 0;
     let mut looked = None::<Instant>;
+    let mut look = Look { at: Instant::now(), reached: Ends::new(), ends: Ends::new() };
     while !shared.over.load(Ordering::Relaxed) {
         if looked.is_none_or(|at| at.elapsed() > Duration::from_millis(if assigned == 0 { 50 } else { 500 })) {
-            assigned = assign(consumer, topics, assigned);
+            assigned = assign(&consumer, topics, assigned, &look.reached);
             looked = Some(Instant::now());
+        }
+        // A librdkafka consumer does not come through every change of leaders: in an hour of faults one stopped for good.
+        if look.at.elapsed() > STUCK {
+            let next = Look::now(&consumer, topics, shared);
+            if look.is_stuck(&next) {
+                super::announce(&format!("a reader of {} has stopped: another one goes on", topics.join(", ")));
+                (consumer, assigned) = (start(), 0);
+            }
+            look = next;
         }
         // Errors are outages, which tests cause on purpose: the consumer heals by itself.
         if let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) {
@@ -377,8 +413,8 @@ fn confirmed(session: &mut Option<Client>, server: &Postgres, database: &str, sl
     }
 }
 
-/// Takes every partition there is, keeping the place in those it has; returns their number.
-fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
+/// Takes every partition there is, keeping the place in those it has, or that another one had; returns their number.
+fn assign(consumer: &BaseConsumer, topics: &[String], before: usize, reached: &Ends) -> usize {
     let Some(partitions) = partitions_of(consumer, topics) else { return before };
     if partitions.len() <= before {
         return before;
@@ -387,7 +423,9 @@ fn assign(consumer: &BaseConsumer, topics: &[String], before: usize) -> usize {
     let mut fresh = TopicPartitionList::new();
     for (topic, partition) in &partitions {
         if held.find_partition(topic, *partition).is_none() {
-            fresh.add_partition_offset(topic, *partition, Offset::Beginning).expect("the offset is valid");
+            let reached = reached.get(&(topic.clone(), *partition));
+            let offset = reached.map_or(Offset::Beginning, |reached| Offset::Offset(*reached));
+            fresh.add_partition_offset(topic, *partition, offset).expect("the offset is valid");
         }
     }
     consumer.incremental_assign(&fresh).expect("partitions can be assigned");

@@ -30,8 +30,10 @@ pub const PARTITIONS: i32 = 6;
 const STARTED: Duration = Duration::from_secs(120);
 /// Whoever publishes nothing for so long has failed.
 const STUCK: Duration = Duration::from_secs(120);
-/// So many events, or a quarter of all, pass before a JVM is warm.
+/// So many events pass before a JVM counts as warm, and so many before the end of the lap it is looked at for the last time:
+/// behind that it only publishes what it has read before.
 const WARM_UP: u64 = 125_000;
+const WIND_DOWN: u64 = 100_000;
 
 /// Who races.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,8 @@ pub enum Contender {
     /// With the headers that Debezium's router gives a record: `id`.
     OutboxdIdOnly,
     Debezium(Tuning),
+    /// The middle of a tuned one's lap.
+    DebeziumWarm,
 }
 
 impl Contender {
@@ -61,6 +65,11 @@ impl Contender {
         Contender::Producer,
         Contender::ReaderAndProducer,
     ];
+
+    /// True for this project's relay.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Contender::Outboxd | Contender::OutboxdIdOnly)
+    }
 
     /// True for those that publish events of a database.
     pub fn is_a_relay(self) -> bool {
@@ -80,6 +89,7 @@ impl fmt::Display for Contender {
             Contender::OutboxdIdOnly => "outboxd, header id only",
             Contender::Debezium(Tuning::Default) => "Debezium, as it comes",
             Contender::Debezium(_) => "Debezium, tuned",
+            Contender::DebeziumWarm => "Debezium, tuned, once warm",
         })
     }
 }
@@ -93,6 +103,11 @@ pub struct Lap {
 }
 
 impl Lap {
+    /// From another moment of the same lap to this one.
+    fn since(&self, other: &Lap) -> Lap {
+        Lap { events: self.events - other.events, took: self.took - other.took, used: self.used.since(&other.used) }
+    }
+
     /// How fast it was.
     pub fn events_per_second(&self) -> f64 {
         self.events as f64 / self.took.as_secs_f64()
@@ -125,6 +140,8 @@ pub struct Track {
     config: Config,
     database: Database,
     kafka: Arc<Kafka>,
+    /// Where the contenders find it.
+    brokers: String,
     /// The end of the backlog.
     end: Lsn,
     laps: AtomicUsize,
@@ -135,7 +152,15 @@ impl Track {
     /// Writes the backlog behind a slot.
     pub fn load(workload: Workload, asked: u64, postgres: &Arc<Postgres>, kafka: &Arc<Kafka>) -> Track {
         let database = postgres.database();
-        let config = Config::new(&database, kafka).set("postgres.sender_timeout", "60s");
+        let brokers = match workload.distance() {
+            Some(distance) => {
+                kafka.proxies().iter().for_each(|proxy| proxy.latency(distance));
+                kafka.proxied_brokers()
+            }
+            None => kafka.brokers(),
+        };
+        let config =
+            Config::new(&database, kafka).set("postgres.sender_timeout", "60s").set("kafka.brokers", brokers.as_str());
         config.run(&["init"]).assert_success();
         let events = workload.events(asked);
         workload.write(&database, events);
@@ -147,20 +172,19 @@ impl Track {
         let truth = Sum::of_the_table(&database);
         assert_eq!(truth.records, events, "the backlog is as large as it was to be");
         let (kafka, laps) = (kafka.clone(), AtomicUsize::new(0));
-        Track { workload, events, truth, config, database, kafka, end, laps, scratch }
+        Track { workload, events, truth, config, database, kafka, brokers, end, laps, scratch }
     }
 
-    /// One lap.
-    pub fn run(&self, contender: Contender) -> Lap {
+    /// One lap, and the part of it in which a JVM was warm.
+    pub fn run(&self, contender: Contender) -> (Lap, Option<Lap>) {
         let slot = format!("lap_{}", self.laps.fetch_add(1, Ordering::Relaxed));
-        let topic = format!("race.{slot}");
+        let topic = format!("race.{}.{slot}", self.database.name());
         let master = self.config.slot();
         self.database.exec(&format!("select pg_copy_logical_replication_slot('{master}', '{slot}')"));
         self.kafka.create_topic(&topic, PARTITIONS);
         // What the last one has left to be written is not this one's burden.
         assert!(Command::new("sync").status().is_ok_and(|status| status.success()));
-        let meter = Meter::start();
-        meter.watch_from_now(Part::Broker, self.kafka.node(0).pid());
+        let (meter, mut warm) = (Meter::start(), None);
         let took = match contender {
             Contender::RecvText => self.read(&meter, &slot, self.recvlogical(&slot, "false")),
             Contender::RecvBinary => self.read(&meter, &slot, self.recvlogical(&slot, "true")),
@@ -169,52 +193,59 @@ impl Track {
             Contender::ReaderAndProducer => self.read(&meter, &slot, self.both(&slot, &topic)),
             Contender::Outboxd => self.outboxd(&meter, &slot, &topic, ""),
             Contender::OutboxdIdOnly => self.outboxd(&meter, &slot, &topic, "default_headers = \"id\""),
-            Contender::Debezium(tuning) => self.debezium(&meter, &slot, &topic, tuning),
+            Contender::Debezium(tuning) => self.debezium(&meter, &slot, &topic, tuning, &mut warm),
+            Contender::DebeziumWarm => unreachable!("it is a part of another lap"),
         };
-        let (events, took) = took;
-        let lap = Lap { events, took, used: meter.read() };
+        let lap = Lap { events: self.events, took, used: meter.read() };
         match contender {
             Contender::RecvText | Contender::RecvBinary | Contender::Reader => {}
             Contender::Producer | Contender::ReaderAndProducer => {
-                assert_eq!(
-                    self.arrived(&topic).ids,
-                    Sum::of_numbers(self.events).ids,
-                    "every record is in {topic} once"
-                );
+                let (arrived, sent) = (self.arrived(&topic), Sum::of_numbers(self.events));
+                assert_eq!((arrived.records, arrived.ids), (sent.records, sent.ids), "every record is in {topic} once");
             }
-            Contender::Outboxd | Contender::OutboxdIdOnly | Contender::Debezium(_) => {
-                assert_eq!(self.arrived(&topic), self.truth, "every event is in {topic} once, with its value");
+            Contender::Outboxd | Contender::OutboxdIdOnly | Contender::Debezium(_) | Contender::DebeziumWarm => {
+                let arrived = self.arrived(&topic);
+                let headers = match contender {
+                    Contender::OutboxdIdOnly | Contender::Debezium(Tuning::Backlog) => self.events,
+                    Contender::Outboxd => 5 * self.events,
+                    _ => arrived.headers,
+                };
+                let truth = Sum { headers, ..self.truth };
+                assert_eq!(arrived, truth, "every event is in {topic} once, with its value and its headers");
             }
         }
         drop_slot(&self.database, &slot);
         self.kafka.delete_topic(&topic);
-        lap
+        (lap, warm)
     }
 
     /// Starts a program that reads from the slot, and waits for its end.
-    fn read(&self, meter: &Meter, slot: &str, program: Command) -> (u64, Duration) {
-        let mut process = start(meter, program);
-        self.watch_walsender(meter, slot, || process.exited().is_some());
+    fn read(&self, meter: &Meter, slot: &str, program: Command) -> Duration {
+        let mut process = start(program);
+        self.watch(meter, slot, process.id(), || process.exited().is_some());
         let begun = Instant::now();
         wait(&mut process);
-        (self.events, begun.elapsed())
+        begun.elapsed()
     }
 
     /// Starts a program that only produces. It says itself how long that took.
-    fn produce(&self, meter: &Meter, topic: &str) -> (u64, Duration) {
+    fn produce(&self, meter: &Meter, topic: &str) -> Duration {
         let (values, time) = (self.values(), self.scratch.path().join("time").display().to_string());
-        let arguments = [self.kafka.brokers(), topic.to_string(), self.events.to_string(), values, time.clone()];
-        wait(&mut start(meter, role("producer", &arguments)));
+        let arguments = [self.brokers.clone(), topic.to_string(), self.events.to_string(), values, time.clone()];
+        let mut process = start(role("producer", &arguments));
+        meter.watch_from_now(Part::Broker, self.kafka.node(0).pid());
+        meter.watch_from_now(Part::Contender, process.id());
+        wait(&mut process);
         let nanos = std::fs::read_to_string(time).unwrap().parse().unwrap();
-        (self.events, Duration::from_nanos(nanos))
+        Duration::from_nanos(nanos)
     }
 
-    fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, more: &str) -> (u64, Duration) {
+    fn outboxd(&self, meter: &Meter, slot: &str, topic: &str, more: &str) -> Duration {
         let route = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"\n{more}");
         let config = self.config.clone().without("route").add("route", &route).set("postgres.slot", slot);
         let mut relay = Relay::start(&config);
-        meter.watch(Part::Contender, relay.pid());
-        self.watch_walsender(meter, slot, || !relay.is_running());
+        let pid = relay.pid();
+        self.watch(meter, slot, pid, || !relay.is_running());
         let begun = Instant::now();
         relay.wait_ready();
         let all = || (relay.published() >= self.events as f64).then(|| begun.elapsed());
@@ -226,21 +257,22 @@ impl Track {
         let took = took.unwrap_or_else(|| panic!("{} of {}\n{}", relay.published(), self.events, relay.log()));
         relay.sigterm();
         assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
-        (self.events, took)
+        took
     }
 
-    /// A JVM is slow at first. Neither time nor anybody's processor are counted until it is warm, except where all comes in
-    /// one transaction: most of the work is done before the first event comes, for everybody.
-    fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning) -> (u64, Duration) {
-        let task = Task { database: &self.database, kafka: &self.kafka, slot, publication: self.config.slot(), topic };
+    /// A JVM is slow at first: `warm` is the part of the lap in which it is not, if the lap is long enough to tell.
+    fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning, warm: &mut Option<Lap>) -> Duration {
+        let (database, brokers, publication) = (&self.database, self.brokers.as_str(), self.config.slot());
+        let task = Task { database, brokers, slot, publication, topic };
         let mut debezium = task.start(tuning, self.scratch.path());
         let pid = debezium.id();
-        self.watch_walsender(meter, slot, || debezium.exited().is_some());
+        self.watch(meter, slot, pid, || debezium.exited().is_some());
+        let begun = Instant::now();
         let consumer = self.consumer();
         let mut wait_for = |events: u64| {
             let (mut before, mut moved) = (0, Instant::now());
             let now = within(LAP, || {
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(Duration::from_millis(50));
                 let now = published(&consumer, topic);
                 if now > before {
                     (before, moved) = (now, Instant::now());
@@ -251,27 +283,30 @@ impl Track {
             });
             now.expect("a lap ends")
         };
-        let warm = match self.workload {
-            Workload::OneTransaction => 0,
-            _ => wait_for(WARM_UP.min(self.events / 4)),
-        };
-        let begun = Instant::now();
-        meter.watch_from_now(Part::Contender, pid);
-        if warm > 0 {
-            meter.count_from_now();
+        // Where all comes in one transaction, most of the work is done before the first event comes, for everybody.
+        if self.workload != Workload::OneTransaction && self.events >= 2 * (WARM_UP + WIND_DOWN) {
+            let [cold, hot] = [WARM_UP, self.events - WIND_DOWN].map(|events| Lap {
+                events: wait_for(events),
+                took: begun.elapsed(),
+                used: meter.used(),
+            });
+            *warm = Some(hot.since(&cold));
         }
         wait_for(self.events);
-        (self.events - warm, begun.elapsed())
+        begun.elapsed()
     }
 
-    /// The clock starts when the slot has its walsender, whoever reads.
-    fn watch_walsender(&self, meter: &Meter, slot: &str, mut over: impl FnMut() -> bool) {
+    /// Clock and meters start when the slot has its walsender, whoever reads: what a contender and the broker have used
+    /// before is not counted.
+    fn watch(&self, meter: &Meter, slot: &str, contender: u32, mut over: impl FnMut() -> bool) {
         let found = within(STARTED, || match self.database.walsender(slot) {
             Some(pid) => Some(Some(pid)),
             None => over().then_some(None),
         });
         let pid = found.flatten().expect("somebody reads from the slot");
         meter.watch(Part::Walsender, pid.parse().expect("a pid is a number"));
+        meter.watch_from_now(Part::Contender, contender);
+        meter.watch_from_now(Part::Broker, self.kafka.node(0).pid());
     }
 
     fn recvlogical(&self, slot: &str, binary: &str) -> Command {
@@ -289,7 +324,7 @@ impl Track {
     fn both(&self, slot: &str, topic: &str) -> Command {
         let config = self.config.clone().set("postgres.slot", slot).write(self.scratch.path());
         let (config, events) = (config.display().to_string(), self.events.to_string());
-        role("both", &[config, self.kafka.brokers(), topic.to_string(), events, self.values()])
+        role("both", &[config, self.brokers.clone(), topic.to_string(), events, self.values()])
     }
 
     fn values(&self) -> String {
@@ -317,13 +352,13 @@ impl Track {
             let headers = record.headers().expect("every record has headers");
             let id = headers.iter().find(|header| header.key == "id").and_then(|header| header.value);
             let id = Uuid::try_parse_ascii(id.expect("every record has its id")).expect("it is a UUID");
-            sum.add(id, record.payload_len());
+            sum.add(id, record.payload_len(), headers.count());
         }
         sum
     }
 }
 
-/// What a topic or a table holds, in three numbers that cannot all be right when something is missing, there twice, or not
+/// What a topic or a table holds, in four numbers that cannot all be right when something is missing, there twice, or not
 /// what it should be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
@@ -331,13 +366,15 @@ struct Sum {
     /// All ids, one after the other, by exclusive or.
     ids: u128,
     bytes: u64,
+    headers: u64,
 }
 
 impl Sum {
-    fn add(&mut self, id: Uuid, bytes: usize) {
+    fn add(&mut self, id: Uuid, bytes: usize, headers: usize) {
         self.records += 1;
         self.ids ^= id.as_u128();
         self.bytes += bytes as u64;
+        self.headers += headers as u64;
     }
 
     fn of_the_table(database: &Database) -> Sum {
@@ -346,7 +383,7 @@ impl Sum {
         let mut rows = session.query_raw(sql, std::iter::empty::<i32>()).unwrap();
         let mut sum = Sum::default();
         while let Some(row) = rows.next().unwrap() {
-            sum.add(Uuid::parse_str(row.get(0)).unwrap(), row.get::<_, i32>(1) as usize);
+            sum.add(Uuid::parse_str(row.get(0)).unwrap(), row.get::<_, i32>(1) as usize, 0);
         }
         sum
     }
@@ -354,15 +391,13 @@ impl Sum {
     /// As the roles number their records.
     fn of_numbers(events: u64) -> Sum {
         let mut sum = Sum::default();
-        (0..events).for_each(|number| sum.add(Uuid::from_u128(u128::from(number)), 0));
+        (1..=events).for_each(|number| sum.add(Uuid::from_u128(u128::from(number)), 0, 0));
         sum
     }
 }
 
-fn start(meter: &Meter, mut program: Command) -> Process {
-    let process = Process::spawn(program.stdout(Stdio::null()), Farewell::Kill);
-    meter.watch(Part::Contender, process.id());
-    process
+fn start(mut program: Command) -> Process {
+    Process::spawn(program.stdout(Stdio::null()), Farewell::Kill)
 }
 
 fn wait(process: &mut Process) {

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::kafka::Kafka;
 use crate::support::postgres::Database;
 use crate::support::process::{Farewell, Process};
 use crate::support::{cache_dir, free_port};
@@ -24,7 +23,7 @@ pub enum Tuning {
 /// What it reads and where it writes.
 pub struct Task<'a> {
     pub database: &'a Database,
-    pub kafka: &'a Kafka,
+    pub brokers: &'a str,
     pub slot: &'a str,
     pub publication: &'a str,
     pub topic: &'a str,
@@ -35,7 +34,7 @@ impl Task<'_> {
     pub fn start(&self, tuning: Tuning, directory: &Path) -> Process {
         let home = home();
         let worker = properties(&[
-            ("bootstrap.servers", &self.kafka.brokers()),
+            ("bootstrap.servers", self.brokers),
             ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
             ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
             ("offset.storage.file.filename", &directory.join(format!("{}.offsets", self.slot)).display().to_string()),

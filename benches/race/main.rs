@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use contender::{Contender, Track};
 use debezium::Tuning;
-use report::Report;
+use report::{Report, Size};
 use steady::Carrier;
 use support::announce;
 use support::kafka::Kafka;
@@ -44,20 +44,15 @@ fn main() -> ExitCode {
     }
     let options = Options::parse(&arguments);
     let mut report = Report::default();
-    let mut failed = Vec::new();
     for name in every_part().into_iter().filter(|name| options.wants(name)) {
         // A run takes two hours: what one part could not show does not cost the others.
         if catch_unwind(AssertUnwindSafe(|| run(&name, &options, &mut report))).is_err() {
-            failed.push(name);
+            report.failed.push(name);
         }
-        write(&report);
+        write(&report, &options);
     }
-    println!("{}\nthis table and its plot: {}", report.tables(), write(&report).display());
-    if failed.is_empty() {
-        return ExitCode::SUCCESS;
-    }
-    println!("failed: {}", failed.join(", "));
-    ExitCode::FAILURE
+    println!("{}\nthis table, and its plot beside it: {}", report.tables(), write(&report, &options).display());
+    if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The names of all that is measured, as `--only` takes them, in the order in which it is.
@@ -76,13 +71,15 @@ fn run(part: &str, options: &Options, report: &mut Report) {
     }
 }
 
-/// Writes what there is so far.
-fn write(report: &Report) -> PathBuf {
+/// Writes what there is so far, a part of the race beside the whole.
+fn write(report: &Report, options: &Options) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("race");
     std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("report.md"), report.tables()).unwrap();
-    std::fs::write(directory.join("race.svg"), report.plot()).unwrap();
-    directory
+    let name = if options.only.is_empty() { "report".to_string() } else { options.only.join("+") };
+    let table = directory.join(&name).with_extension("md");
+    std::fs::write(&table, report.tables()).unwrap();
+    std::fs::write(table.with_extension("svg"), report.plot()).unwrap();
+    table
 }
 
 /// A server that is not busy with itself.
@@ -94,23 +91,35 @@ fn postgres() -> Arc<Postgres> {
 
 /// One backlog, which everybody carries in turn, forwards and backwards.
 fn race(workload: Workload, options: &Options, report: &mut Report) {
-    let (postgres, kafka) = (postgres(), Kafka::options().production().start());
+    let kafka = Kafka::options().production();
+    let kafka = if workload.distance().is_some() { kafka.proxied().start() } else { kafka.start() };
+    let postgres = postgres();
     let track = Track::load(workload, options.events, &postgres, &kafka);
     let mut contenders = Contender::ROUND.to_vec();
     contenders.retain(|contender| match contender {
-        Contender::Debezium(Tuning::Default) => options.debezium && workload.is_raced_by_all(),
-        Contender::Debezium(_) => options.debezium,
+        Contender::Debezium(_) if !options.debezium => false,
+        // Only those whom it concerns how far the broker is, and not the slowest.
+        Contender::RecvText | Contender::RecvBinary | Contender::Reader | Contender::Debezium(Tuning::Default) => {
+            workload.distance().is_none() && (!options.relays_only || contender.is_a_relay())
+        }
         _ => !options.relays_only || contender.is_a_relay(),
     });
     // A broker that has just been started needs four times as much for the same records: this is not counted.
     for contender in [Contender::Producer, Contender::Outboxd, Contender::ReaderAndProducer, Contender::OutboxdIdOnly] {
-        announce(&format!("{}, warming up: {contender} {}", workload.name(), track.run(contender)));
+        let (lap, _) = track.run(contender);
+        announce(&format!("{}, warming up: {contender} {lap}", workload.name()));
+        report.warmed_up(contender, &lap);
     }
     for round in 1..=options.rounds {
         for contender in &contenders {
-            let lap = track.run(*contender);
-            announce(&format!("{}, round {round}: {contender} {lap}", workload.name()));
-            report.add(workload, *contender, lap);
+            let (lap, warm) = track.run(*contender);
+            let warm = warm.filter(|_| *contender == Contender::Debezium(Tuning::Backlog));
+            for (who, lap) in [(*contender, Some(lap)), (Contender::DebeziumWarm, warm)] {
+                if let Some(lap) = lap {
+                    announce(&format!("{}, round {round}: {who} {lap}", workload.name()));
+                    report.add(workload, who, lap);
+                }
+            }
         }
         contenders.reverse();
     }
@@ -132,18 +141,25 @@ fn keep_pace(rate: u64, options: &Options, report: &mut Report) {
     }
 }
 
-/// Ten times as much must cost ten times as much, and no more memory.
+/// Ten times as much must cost ten times as much, and no more memory; and so must one large transaction.
 fn grow(options: &Options, report: &mut Report) {
     let kafka = Kafka::options().production().start();
-    let (small, large) = (postgres(), postgres());
-    let tracks = [(options.events, &small), (options.events * 10, &large)]
-        .map(|(events, postgres)| (events, Track::load(Workload::ThousandRows, events, postgres, &kafka)));
+    let mut tracks =
+        [(Size::Usual, options.events), (Size::TenTimes, options.events * 10), (Size::AtOnce, options.events)].map(
+            |(size, events)| {
+                let workload = if size == Size::AtOnce { Workload::OneTransaction } else { Workload::ThousandRows };
+                (size, Track::load(workload, events, &postgres(), &kafka))
+            },
+        );
+    // The first lap warms the broker up.
+    report.warmed_up(Contender::Outboxd, &tracks[0].1.run(Contender::Outboxd).0);
     for round in 1..=options.rounds {
-        for (events, track) in &tracks {
-            let lap = track.run(Contender::Outboxd);
-            announce(&format!("{GROWTH}, round {round}: {events} events, {lap}"));
-            report.add_growth(*events, lap);
+        for (size, track) in &tracks {
+            let (lap, _) = track.run(Contender::Outboxd);
+            announce(&format!("{GROWTH}, round {round}: {size}, {lap}"));
+            report.add_growth(*size, lap);
         }
+        tracks.reverse();
     }
 }
 
@@ -176,6 +192,8 @@ impl Options {
                 _ => panic!("unknown option {name}: there are --events, --rounds, --only, --debezium, --relays-only"),
             }
         }
+        assert!(options.rounds > 0, "--rounds takes 1 or more");
+        assert!(options.events > 0 && options.events.is_multiple_of(2000), "--events takes multiples of 2000");
         let known = every_part();
         assert!(options.only.iter().all(|name| known.contains(name)), "--only takes {}", known.join(","));
         options

@@ -24,6 +24,14 @@ pub struct Used {
     pub peak_bytes: u64,
 }
 
+impl Used {
+    /// What was used since another moment.
+    pub fn since(&self, other: &Used) -> Used {
+        let less = |(part, seconds): (&Part, &f64)| (*part, seconds - other.cpu_seconds.get(part).unwrap_or(&0.0));
+        Used { cpu_seconds: self.cpu_seconds.iter().map(less).collect(), peak_bytes: self.peak_bytes }
+    }
+}
+
 /// Looks at processes until it is read.
 pub struct Meter {
     shared: Arc<Shared>,
@@ -69,23 +77,13 @@ impl Meter {
         self.watch_since(part, pid, cpu_seconds(pid).unwrap_or(0.0));
     }
 
-    /// What was used until now is nobody's.
-    pub fn count_from_now(&self) {
-        for watched in self.shared.watched.lock().unwrap().iter_mut() {
-            watched.last = cpu_seconds(watched.pid).unwrap_or(watched.last);
-            watched.first = watched.last;
-        }
-    }
-
     fn watch_since(&self, part: Part, pid: u32, first: f64) {
         self.shared.watched.lock().unwrap().push(Watched { part, pid, first, last: first, peak_bytes: 0 });
     }
 
     /// What was used until now.
-    pub fn read(self) -> Used {
+    pub fn used(&self) -> Used {
         self.shared.look();
-        self.shared.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap();
         let mut used = Used::default();
         for watched in self.shared.watched.lock().unwrap().iter() {
             *used.cpu_seconds.entry(watched.part).or_default() += watched.last - watched.first;
@@ -93,6 +91,14 @@ impl Meter {
                 used.peak_bytes += watched.peak_bytes;
             }
         }
+        used
+    }
+
+    /// The same, at the end.
+    pub fn read(self) -> Used {
+        let used = self.used();
+        self.shared.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
         used
     }
 }

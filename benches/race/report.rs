@@ -1,6 +1,7 @@
 //! The tables: medians with their spread, and ratios inside the run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fmt::Write;
 
 use crate::contender::{Contender, Lap};
@@ -19,37 +20,76 @@ pub type Latencies = BTreeMap<Carrier, Vec<Latency>>;
 /// Every lap, and every measurement at a steady rate.
 #[derive(Default)]
 pub struct Report {
-    laps: BTreeMap<Workload, Laps>,
-    latencies: BTreeMap<u64, Latencies>,
-    growth: BTreeMap<u64, Vec<Lap>>,
+    pub laps: BTreeMap<Workload, Laps>,
+    pub latencies: BTreeMap<u64, Latencies>,
+    pub growth: BTreeMap<Size, Vec<Lap>>,
+    /// The relay's highest memory in every lap, counted or not, in megabytes.
+    pub peaks: Vec<f64>,
+    /// Parts that broke off: their rounds are fewer.
+    pub failed: Vec<String>,
+}
+
+/// Backlogs of different sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Size {
+    Usual,
+    TenTimes,
+    /// Twice the usual, in one transaction.
+    AtOnce,
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Size::Usual => "the usual backlog",
+            Size::TenTimes => "ten times the usual",
+            Size::AtOnce => "twice the usual, in one transaction",
+        })
+    }
 }
 
 impl Report {
+    /// A lap was run that is not counted.
+    pub fn warmed_up(&mut self, contender: Contender, lap: &Lap) {
+        if contender.is_ours() {
+            self.peaks.push(lap.peak_megabytes());
+        }
+    }
+
     /// A lap was run.
     pub fn add(&mut self, workload: Workload, contender: Contender, lap: Lap) {
+        self.warmed_up(contender, &lap);
         self.laps.entry(workload).or_default().entry(contender).or_default().push(lap);
     }
 
     /// A steady rate was measured.
     pub fn add_latency(&mut self, rate: u64, carrier: Carrier, latency: Latency) {
+        if carrier == Carrier::Outboxd {
+            self.peaks.push(latency.peak_megabytes);
+        }
         self.latencies.entry(rate).or_default().entry(carrier).or_default().push(latency);
     }
 
     /// Laps of outboxd over a backlog of this size.
-    pub fn add_growth(&mut self, events: u64, lap: Lap) {
-        self.growth.entry(events).or_default().push(lap);
+    pub fn add_growth(&mut self, size: Size, lap: Lap) {
+        self.warmed_up(Contender::Outboxd, &lap);
+        self.growth.entry(size).or_default().push(lap);
     }
 
     /// All tables, in Markdown.
     pub fn tables(&self) -> String {
-        let mut text = Demands::of(&self.laps, &self.latencies, &self.growth).table();
+        let mut text = Demands::of(self).table();
+        if !self.failed.is_empty() {
+            writeln!(text, "\nBroke off, and may have fewer rounds: {}.", self.failed.join(", ")).unwrap();
+        }
         for (workload, contenders) in &self.laps {
-            writeln!(text, "\n### {}\n", workload.describe()).unwrap();
+            let rounds = contenders.values().map(Vec::len).min().unwrap_or(0);
+            writeln!(text, "\n### {}, {rounds} rounds\n", workload.describe()).unwrap();
             text.push_str(
-                "| who | events/s | × `pg_recvlogical`, binary | × Debezium, tuned | its CPU s per million | walsender's | \
-                 broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
+                "| who | events/s | × `pg_recvlogical`, binary | × Debezium, tuned | × the same, once warm | its CPU s per \
+                 million | walsender's | broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             );
-            let rivals = [Contender::RecvBinary, Contender::Debezium(Tuning::Backlog)];
+            let rivals = [Contender::RecvBinary, Contender::Debezium(Tuning::Backlog), Contender::DebeziumWarm];
             for (contender, laps) in contenders {
                 let ratios = rivals
                     .map(|rival| contenders.get(&rival).map_or(String::new(), |rival| faster(laps, rival).show(2)));
@@ -74,8 +114,9 @@ impl Report {
 
     fn write_latencies(&self, text: &mut String) {
         for (rate, carriers) in &self.latencies {
+            let rounds = carriers.values().map(Vec::len).min().unwrap_or(0);
             let title = format!("{rate} transactions of one row a second: milliseconds from the INSERT to a consumer");
-            writeln!(text, "\n### {title}\n").unwrap();
+            writeln!(text, "\n### {title}, {rounds} rounds\n").unwrap();
             text.push_str(
                 "| who | p50 | p99 | p99.9 | max | sent a second | came a second | peak RSS |\n\
                  |---|---:|---:|---:|---:|---:|---:|---:|\n",
@@ -103,13 +144,13 @@ impl Report {
             return;
         }
         text.push_str(
-            "\n### outboxd over backlogs of different sizes, 500-byte events in transactions of 1,000 rows\n\n",
+            "\n### outboxd over backlogs of different sizes, 500-byte events, else in transactions of 1,000 rows\n\n",
         );
-        text.push_str("| events | events/s | its CPU s per million | peak RSS |\n|---:|---:|---:|---:|\n");
-        for (events, laps) in &self.growth {
+        text.push_str("| backlog | events/s | its CPU s per million | peak RSS |\n|---|---:|---:|---:|\n");
+        for (size, laps) in &self.growth {
             let cpu = Spread::of(laps, |lap| lap.cpu_per_million(Part::Contender)).show(2);
             let peak = Spread::of(laps, Lap::peak_megabytes).show(0);
-            writeln!(text, "| {events} | {} | {cpu} | {peak} MB |", rate(laps).show(0)).unwrap();
+            writeln!(text, "| {size} | {} | {cpu} | {peak} MB |", rate(laps).show(0)).unwrap();
         }
     }
 
@@ -120,7 +161,7 @@ impl Report {
             value: rate(laps).median,
             low: rate(laps).lowest,
             high: rate(laps).highest,
-            is_ours: matches!(contender, Contender::Outboxd | Contender::OutboxdIdOnly),
+            is_ours: contender.is_ours(),
         };
         // A bare producer is not slowed down by any database: beside it nothing else could be told apart.
         let shown = |contender: &Contender| *contender != Contender::Producer;

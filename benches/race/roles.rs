@@ -1,16 +1,15 @@
 //! The limits, as programs of their own, so that what they use can be told apart: a reader that only reads, a producer that
-//! only produces, and both at once, the bound of what any relay can do here. The race starts itself again in one of these
-//! roles.
+//! only produces, and both at once, which is all that a relay must do at the least. The race starts itself again in one of
+//! these roles.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use outboxd::config::Config;
 use outboxd::lsn::Lsn;
 use outboxd::source::Encoding;
-use outboxd::source::wire::{Frame, Reading, Reply, Session, StandbyStatus, Start};
+use outboxd::source::wire::{Frame, GATHER, Pace, Reading, Reply, Session, StandbyStatus, Start};
 use rdkafka::client::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
@@ -18,9 +17,8 @@ use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer}
 use rdkafka::{ClientConfig, config::FromClientConfigAndContext};
 use uuid::Uuid;
 
-/// The relay's own measures: a read of so much means that more is on its way, and then it pauses for a moment.
-const DENSE_BYTES: usize = 32 * 1024;
-const GATHER: Duration = Duration::from_millis(1);
+/// How long a producer waits for more rows, or for room.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A program in one of the roles.
 type Role = fn(&[String]);
@@ -42,7 +40,7 @@ fn reader(arguments: &[String]) {
 }
 
 /// `producer BROKERS TOPIC EVENTS VALUES TIME`: sends so many records, whose values are the lines of a file, again and again,
-/// and writes how long it took from the first answer to the last.
+/// and writes how long it took to send all but the first, which a new client needs some time for.
 fn producer(arguments: &[String]) {
     let [brokers, topic, events, values, time] = arguments else { panic!("producer BROKERS TOPIC EVENTS VALUES TIME") };
     let took = produce(brokers, topic, events.parse().unwrap(), values, &AtomicU64::new(u64::MAX));
@@ -68,7 +66,7 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
         let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.expect("a session");
         let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding: Encoding::Binary };
         let mut stream = session.start(start).await.expect("a stream");
-        let (mut received, mut told) = (Lsn::ZERO, Instant::now());
+        let (mut received, mut told, mut pace) = (Lsn::ZERO, Instant::now(), Pace::new(Instant::now()));
         while rows.load(Ordering::Relaxed) < events {
             let turn = stream.turn(Reading::On).await.expect("the stream goes on");
             let mut fresh = 0;
@@ -85,21 +83,22 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
                 let (sent_at, reply) = (SystemTime::now(), Reply::NotWanted);
                 stream.status(StandbyStatus { write: received, flush: Lsn::ZERO, sent_at, reply });
             }
-            if turn.read >= DENSE_BYTES {
-                tokio::time::sleep(GATHER).await;
+            if pace.read(turn.read, Instant::now()) {
+                std::thread::sleep(GATHER);
             }
         }
     });
 }
 
-/// Sends records, never more than are allowed by now. Answers with the time from the first answer to the last.
+/// Sends records, never more than are allowed by now. Answers with the time from the answer to the first one to the last.
 fn produce(brokers: &str, topic: &str, events: u64, values: &str, allowed: &AtomicU64) -> Duration {
     let values = std::fs::read_to_string(values).unwrap();
     let values: Vec<&str> = values.lines().collect();
-    let producer = ThreadedProducer::from_config_and_context(&client(brokers), FirstAnswer::default()).unwrap();
-    for number in 0..events {
-        while number >= allowed.load(Ordering::Relaxed) {
-            std::thread::sleep(GATHER);
+    let producer = ThreadedProducer::from_config_and_context(&client(brokers), AllTaken).unwrap();
+    let mut begun = Instant::now();
+    for number in 1..=events {
+        while number > allowed.load(Ordering::Relaxed) {
+            std::thread::sleep(PAUSE);
         }
         let key = (number % 1000).to_string();
         let mut value = values[number as usize % values.len()];
@@ -109,30 +108,36 @@ fn produce(brokers: &str, topic: &str, events: u64, values: &str, allowed: &Atom
                 Ok(()) => break,
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), record)) => {
                     value = record.payload.expect("it has one");
-                    std::thread::sleep(GATHER);
+                    std::thread::sleep(PAUSE);
                 }
                 Err((error, _)) => panic!("{error}"),
             }
         }
+        if number == 1 {
+            wait_for_all(&producer);
+            begun = Instant::now();
+        }
     }
-    while producer.in_flight_count() > 0 {
-        std::thread::sleep(GATHER);
-    }
-    producer.context().0.get().expect("something was answered").elapsed()
+    wait_for_all(&producer);
+    begun.elapsed()
 }
 
-/// When the first record was answered: what a new client needs until then is not what is measured.
-#[derive(Default)]
-struct FirstAnswer(OnceLock<Instant>);
+fn wait_for_all(producer: &ThreadedProducer<AllTaken>) {
+    while producer.in_flight_count() > 0 {
+        std::thread::sleep(PAUSE);
+    }
+}
 
-impl ClientContext for FirstAnswer {}
+/// Whoever loses a record has not produced it.
+struct AllTaken;
 
-impl ProducerContext for FirstAnswer {
+impl ClientContext for AllTaken {}
+
+impl ProducerContext for AllTaken {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
         assert!(result.is_ok(), "a record was not delivered");
-        self.0.get_or_init(Instant::now);
     }
 }
 

@@ -1,4 +1,6 @@
-//! What is carried: how many rows a transaction has, how large they are, and what else is written.
+//! What is carried: how many rows a transaction has, how large they are, what else is written, and how far it is to the broker.
+
+use std::time::Duration;
 
 use crate::support::postgres::Database;
 
@@ -11,16 +13,18 @@ pub enum Workload {
     FourKilobytes,
     OneTransaction,
     BusyNeighbour,
+    FarBroker,
 }
 
 impl Workload {
     /// All of them, in the order of the table.
-    pub const ALL: [Workload; 5] = [
+    pub const ALL: [Workload; 6] = [
         Workload::ThousandRows,
         Workload::OneRow,
         Workload::FourKilobytes,
         Workload::OneTransaction,
         Workload::BusyNeighbour,
+        Workload::FarBroker,
     ];
 
     /// As `--only` and the table name it.
@@ -31,6 +35,7 @@ impl Workload {
             Workload::FourKilobytes => "4-kilobytes",
             Workload::OneTransaction => "one-transaction",
             Workload::BusyNeighbour => "busy-neighbour",
+            Workload::FarBroker => "far-broker",
         }
     }
 
@@ -42,28 +47,29 @@ impl Workload {
             Workload::FourKilobytes => "4 KB events in transactions of 1,000 rows",
             Workload::OneTransaction => "500-byte events, all in one transaction",
             Workload::BusyNeighbour => "500-byte events beside a table that writes nine tenths of the WAL",
+            Workload::FarBroker => "500-byte events in transactions of 1,000 rows, a round trip of 5 ms to the broker",
         }
-    }
-
-    /// True where also Debezium as it comes takes part. It is slow, and elsewhere it tells nothing new.
-    pub fn is_raced_by_all(self) -> bool {
-        matches!(self, Workload::ThousandRows | Workload::OneRow)
     }
 
     /// How many of the events that were asked for: large ones and those beside a neighbour are fewer, one transaction has more.
     pub fn events(self, asked: u64) -> u64 {
         match self {
-            Workload::ThousandRows | Workload::OneRow => asked,
+            Workload::ThousandRows | Workload::OneRow | Workload::FarBroker => asked,
             Workload::OneTransaction => asked * 2,
             Workload::FourKilobytes | Workload::BusyNeighbour => asked / 2,
         }
+    }
+
+    /// How long everything travels to the broker, and back.
+    pub fn distance(self) -> Option<Duration> {
+        (self == Workload::FarBroker).then(|| Duration::from_micros(2500))
     }
 
     /// Writes the backlog.
     pub fn write(self, database: &Database, events: u64) {
         // A fifth of it, or a quarter, does not compress, as in life.
         let (rows, note, noise) = match self {
-            Workload::ThousandRows | Workload::BusyNeighbour => (1000, 440, 3),
+            Workload::ThousandRows | Workload::BusyNeighbour | Workload::FarBroker => (1000, 440, 3),
             Workload::OneRow => (1, 440, 3),
             Workload::FourKilobytes => (1000, 3940, 30),
             Workload::OneTransaction => (events, 440, 3),
@@ -77,7 +83,7 @@ impl Workload {
         );
         let neighbour = match self {
             Workload::BusyNeighbour => {
-                "commit; insert into neighbour select n, repeat(md5(n::text), 16) from generate_series(1, 10000) n;"
+                "commit; insert into neighbour select n, repeat(md5(n::text), 16) from generate_series(1, 15000) n;"
             }
             _ => "",
         };

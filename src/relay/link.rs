@@ -8,12 +8,7 @@ use super::session::{Closed, Opened};
 use crate::config::Host;
 use crate::error::Result;
 use crate::lsn::Lsn;
-use crate::source::wire::{Reading, Stream, Turn};
-
-/// A read of at least this much means that more is on its way.
-const DENSE_BYTES: usize = 32 * 1024;
-/// A walsender pays for each time it wakes its reader: while traffic is dense, let the bytes gather.
-const GATHER: Duration = Duration::from_millis(1);
+use crate::source::wire::{Pace, Reading, Stream, Turn};
 
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -32,7 +27,9 @@ pub(super) struct Live {
     pub(super) since: Instant,
     /// The next frame is whole and waits: reading on would only grow the buffer.
     pub(super) held: bool,
-    pub(super) gather_until: Option<Instant>,
+    pub(super) pace: Pace,
+    /// Bytes should gather before the next read.
+    pub(super) is_dense: bool,
 }
 
 /// How long a session may be silent.
@@ -97,15 +94,9 @@ impl Link {
 
 impl Live {
     async fn turn(&mut self) -> Result<Turn> {
-        if let Some(until) = self.gather_until {
-            tokio::time::sleep_until(until.into()).await;
-            self.gather_until = None;
-        }
         let reading = if self.held { Reading::Off } else { Reading::On };
         let turn = self.stream.turn(reading).await?;
-        if turn.read >= DENSE_BYTES {
-            self.gather_until = Some(Instant::now() + GATHER);
-        }
+        self.is_dense = self.pace.read(turn.read, Instant::now());
         Ok(turn)
     }
 }

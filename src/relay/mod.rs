@@ -6,6 +6,7 @@
 mod board;
 mod condition;
 mod errands;
+mod farewell;
 mod identity;
 mod link;
 mod probe;
@@ -23,15 +24,14 @@ use crate::admin;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
-use crate::metrics::{Metrics, Side, TopicMetrics};
+use crate::metrics::{Metrics, Published, Side, TopicMetrics};
 use crate::pipeline::{Action, Ask, Flow, LastHolder, Oddities, Pipeline, Settings, Why};
+use crate::sink::Whose;
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
-use crate::sink::{Purge, Whose};
 use crate::source::System;
-use crate::source::catalog::Catalog;
 use crate::source::dial;
 use crate::source::outbox::unix_ms;
-use crate::source::wire::{Frame, Reading, Reply, StandbyStatus, Turn};
+use crate::source::wire::{Frame, GATHER, Pace, Reply, StandbyStatus};
 use board::{Board, system_time};
 use errands::{Done, Due, Saving};
 use identity::Predecessor;
@@ -42,12 +42,12 @@ use session::{Closed, Opened, Wanted};
 const TICK: Duration = Duration::from_millis(50);
 /// How long a standby looks at the slot in one SQL session. Not for ever: such a session holds up a smart shutdown.
 const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+/// With so many records on their way, answers come in droves.
+const MANY_INFLIGHT: u64 = 500;
 /// The pause before a held slot is looked at again.
 const STANDBY_PAUSE: Duration = Duration::from_millis(200);
 /// The pause before a server that is shutting down is tried again.
 const RELEASED_FOR: Duration = Duration::from_secs(1);
-/// How often a server that has not read the last status yet is asked what it knows.
-const ASK_SLOT_EVERY: Duration = Duration::from_millis(10);
 /// How long the polite end of a session may take.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -74,6 +74,7 @@ struct Relay {
     reports: Arc<Reports>,
     metrics: Metrics,
     topics: Vec<Option<TopicMetrics>>,
+    published: Published,
     board: Board,
     link: Link,
     tasks: JoinSet<Done>,
@@ -118,6 +119,7 @@ impl Relay {
             pipeline: Pipeline::new(&config.outbox, &config.routes, &config.postgres.publication, settings),
             reports: sink.reports(),
             sink,
+            published: metrics.published(),
             metrics,
             topics: Vec::new(),
             board,
@@ -175,6 +177,19 @@ impl Relay {
                 }
             }
             self.keep_up(now);
+            self.gather();
+            // There is always more to read in a backlog: whoever asks for health or metrics has a turn, too.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets bytes, or answers, come together where they come in droves. This stops the thread, and all that it does, for a
+    /// moment: nothing less keeps it from being woken for each of them.
+    fn gather(&mut self) {
+        let Link::Up(live) = &mut self.link else { return };
+        let waits_for_answers = live.held && self.pipeline.ledger().inflight() >= MANY_INFLIGHT;
+        if std::mem::take(&mut live.is_dense) || waits_for_answers {
+            std::thread::sleep(GATHER);
         }
     }
 
@@ -203,7 +218,8 @@ impl Relay {
                     if let Some(entry) = self.pipeline.acked(report.ticket()) {
                         let committed = system_time(unix_ms(entry.committed_at));
                         let took = clock.duration_since(committed).unwrap_or_default();
-                        self.topic(report.topic).published(entry.bytes, took);
+                        self.topic(report.topic).published();
+                        self.published.add(entry.bytes, took);
                         self.board.status.published += 1;
                     }
                 }
@@ -211,10 +227,11 @@ impl Relay {
                     if failure.whose == Whose::SetUp {
                         self.sink.doubt(report.topic);
                     }
-                    self.pipeline.failed(report.ticket(), failure.clone(), now);
+                    self.pipeline.failed(report.ticket(), (**failure).clone(), now);
                 }
             }
         }
+        self.published.flush();
     }
 
     fn read_frames(&mut self, now: Instant) {
@@ -402,7 +419,15 @@ impl Relay {
         }
         self.due.probe = now;
         self.heard = now;
-        self.link = Link::Up(Box::new(Live { stream, backend_pid, host, since: now, held: false, gather_until: None }));
+        self.link = Link::Up(Box::new(Live {
+            stream,
+            backend_pid,
+            host,
+            since: now,
+            held: false,
+            pace: Pace::new(now),
+            is_dense: false,
+        }));
     }
 
     /// The slot stands where no relay has taken it. It cannot be taken back: events go on from here, and a person must
@@ -527,79 +552,6 @@ impl Relay {
             self.topics.resize(index + 1, None);
         }
         self.topics[index].get_or_insert_with(|| self.metrics.topic(self.sink.topic_name(id)))
-    }
-
-    /// The last status, the mark that lets a successor start at once, the end of the stream.
-    ///
-    /// A stop begins with this when four fifths of `limits.shutdown` have passed, at the latest: the rest must do.
-    async fn goodbye(mut self) -> Result<()> {
-        let within = (self.wanted.limits.shutdown / 10).max(Duration::from_millis(200));
-        if self.pipeline.ledger().inflight() > 0 {
-            // Nobody waits for these any more, and a successor may publish before our process has ended.
-            self.sink.purge(Purge::Everything);
-        }
-        self.send_status(Ask::Nothing);
-        let now = Instant::now();
-        // Where nothing would be repeated, nobody needs to wait for a server that is slow to read.
-        let until = match self.pipeline.tells_until().filter(|_| self.pipeline.repeats() > 0) {
-            Some(until) => until.max(now) + within / 2,
-            None => now + within,
-        };
-        match tokio::time::timeout_at(until.into(), self.tell(within, until)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = error.chain(), "the last position may not have arrived"),
-            Err(_) => tracing::warn!("the last position may not have arrived"),
-        }
-        let link = std::mem::replace(&mut self.link, Link::Down { until: Instant::now() });
-        let left = match link {
-            Link::Up(live) => {
-                live.stream.leave(within / 2).await.map(|()| self.pipeline.heard(self.pipeline.confirmed()))
-            }
-            Link::Leaving(leaving, _) => tokio::time::timeout(within / 2, leaving).await.unwrap_or(Ok(())),
-            Link::Down { .. } | Link::Opening(_) => Ok(()),
-        };
-        if let Err(error) = left {
-            tracing::info!(error = error.chain(), "the session did not end in good order");
-        }
-        let repeats = self.pipeline.repeats();
-        if repeats > 0 && !self.is_followed() {
-            tracing::warn!(repeats, "the next start will publish these rows again");
-        }
-        tracing::info!(confirmed = %self.pipeline.confirmed(), published = self.board.status.published, "stopped");
-        // Taking a producer apart blocks, and longer than we may when a name server is silent.
-        let (sink, failure) = (self.sink, self.failure);
-        let gone = tokio::task::spawn_blocking(move || drop(sink));
-        tokio::time::timeout(within / 2, gone).await.ok();
-        failure.map_or(Ok(()), Err)
-    }
-
-    /// Leaves the clean mark before the slot is free, and waits until the server has read the last status, if rows would
-    /// be repeated otherwise. Nothing is read meanwhile: a walsender that cannot write on turns to what we wrote.
-    async fn tell(&mut self, within: Duration, until: Instant) -> Result<()> {
-        if let Link::Up(live) = &mut self.link {
-            let turn = tokio::time::timeout(within, live.stream.turn(Reading::Off)).await;
-            if let Err(error) = turn.unwrap_or(Ok(Turn { read: 0 })) {
-                // No reason to leave no mark: a successor would wait for us.
-                tracing::info!(error = error.chain(), "the last status was not sent");
-                self.link = Link::Down { until: Instant::now() };
-            }
-        }
-        let (postgres, confirmed) = (&self.wanted.postgres, self.pipeline.confirmed());
-        let Some(system) = self.system else { return Ok(()) };
-        let catalog = Catalog::connect(&postgres.connection, self.wanted.limits.sql).await?;
-        if self.pipeline.may_hand_over(Instant::now()) {
-            catalog.leave(&postgres.slot, &self.wanted.leader, system, confirmed).await?;
-        }
-        loop {
-            let Some(slot) = catalog.slot(&postgres.slot).await? else { return Ok(()) };
-            self.pipeline.heard(slot.confirmed.unwrap_or_default());
-            // A walsender that is gone reads nothing more.
-            let reads = matches!(self.link, Link::Up(_)) && slot.holder.map(|it| it.pid) == self.last_backend_pid;
-            if !reads || self.pipeline.repeats() == 0 || Instant::now() + 2 * ASK_SLOT_EVERY >= until {
-                return Ok(());
-            }
-            tokio::time::sleep(ASK_SLOT_EVERY).await;
-        }
     }
 }
 

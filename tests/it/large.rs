@@ -1,6 +1,6 @@
 //! Many rows in one transaction, and rows that are too large: memory stays flat, and nothing is skipped.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -42,15 +42,18 @@ fn a_transaction_of_a_million_rows_runs_in_flat_memory() {
     ));
     let written = scene.written();
 
-    let (mut early, mut late) = (0, 0);
+    let (mut early, mut late, mut slowest) = (0, 0, Duration::ZERO);
     let confirmed = within(Duration::from_secs(120), || {
+        let asked = Instant::now();
         let published = relay.metric("outboxd_events_published_total").unwrap_or_default();
+        slowest = slowest.max(asked.elapsed());
         let peak = if published < ROWS as f64 / 4.0 { &mut early } else { &mut late };
         *peak = relay.rss_bytes().max(*peak);
         (scene.confirmed() >= written).then_some(())
     });
     assert!(confirmed.is_some(), "{} of {written}\n{}", scene.confirmed(), relay.log());
     eprintln!("resident: {} MiB in the first quarter, {} MiB after it", early / MIB, late / MIB);
+    assert!(slowest < Duration::from_secs(2), "whoever asks a busy relay waits for {slowest:?}");
     assert!(late < 96 * MIB, "the relay took {} MiB", late / MIB);
     assert!(late < early + 16 * MIB, "memory grew with the transaction: {} to {} MiB", early / MIB, late / MIB);
     assert_each_row_once_in_order(&scene, &topic);

@@ -14,6 +14,7 @@ mod frame;
 mod inbox;
 mod line;
 mod login;
+mod pace;
 mod packet;
 mod refusal;
 mod stream;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 pub use frame::Frame;
 pub use login::Login;
+pub use pace::{GATHER, Pace};
 pub use stream::{Reading, Reply, StandbyStatus, Stream, Turn};
 
 use super::dial::{self, Dialed};

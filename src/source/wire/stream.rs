@@ -20,8 +20,8 @@ use crate::lsn::Lsn;
 
 /// A `d` packet around an `r` message: 5 bytes of header, 34 of status.
 const STATUS_LEN: usize = 39;
-/// How much one turn reads at most, so that a fast server cannot keep it from returning.
-const TURN_MAX: usize = 256 * 1024;
+/// How much one turn reads, so that a fast server cannot keep it from returning.
+pub(super) const TURN_MAX: usize = 256 * 1024;
 
 /// A replication stream.
 #[derive(Debug)]

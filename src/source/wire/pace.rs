@@ -1,0 +1,93 @@
+//! When to pause: reads enter, and whether to let more bytes gather leaves.
+//!
+//! A walsender flushes every message by itself, and pays for each time that this wakes its reader. So while traffic is dense the
+//! reader lets bytes gather, which makes the walsender faster and its own reads few and large; while it is thin, it does
+//! not wait for anything. The pause must put the *thread* to sleep: one that waits in `epoll` is woken for every message,
+//! whether somebody wants to read or not. What counts is how fast bytes come, pauses included, and not how many one read brings: whoever
+//! reads eagerly gets little with each read, however much there is to come, and a pause makes any read a large one.
+
+use std::time::{Duration, Instant};
+
+use super::stream::TURN_MAX;
+
+/// Faster than this, in bytes a second, is dense: ten thousand small events.
+const DENSE: f64 = 8e6;
+/// So much may come at once, before or between: a transaction of a hundred rows, or a large event, waits for nobody.
+const BURST: f64 = 128e3;
+/// How long bytes gather.
+pub const GATHER: Duration = Duration::from_millis(1);
+
+/// How fast bytes come, as a leaking bucket: they fill it, time drains it.
+#[derive(Debug)]
+pub struct Pace {
+    level: f64,
+    since: Instant,
+}
+
+impl Pace {
+    /// Nothing has come yet.
+    pub fn new(now: Instant) -> Pace {
+        Pace { level: 0.0, since: now }
+    }
+
+    /// So many bytes were read just now. Answers whether more should gather before the next read.
+    pub fn read(&mut self, bytes: usize, now: Instant) -> bool {
+        let drained = now.saturating_duration_since(self.since).as_secs_f64() * DENSE;
+        // No more than twice the burst, so that the end of a flood is soon noticed.
+        self.level = ((self.level - drained).max(0.0) + bytes as f64).min(2.0 * BURST);
+        self.since = now;
+        self.level > BURST && bytes < TURN_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that come evenly, `rate` a second, from `start` on, are read whenever the pace allows, at the earliest every 50 µs.
+    /// Answers with the share of the reads that a pause followed.
+    fn paused(pace: &mut Pace, start: Instant, rate: f64, lasts: Duration) -> f64 {
+        let (mut reads, mut pauses, mut now, mut read) = (0.0, 0.0, start, 0.0);
+        while now < start + lasts {
+            now += Duration::from_micros(50);
+            let there = (now - start).as_secs_f64() * rate;
+            let pause = pace.read((there - read) as usize, now);
+            (reads, pauses) = (reads + 1.0, pauses + f64::from(u8::from(pause)));
+            (read, now) = (there, if pause { now + GATHER } else { now });
+        }
+        pauses / reads
+    }
+
+    #[test]
+    fn dense_traffic_gathers_however_small_its_reads_are_and_thin_traffic_does_not() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        assert_eq!(paused(&mut Pace::new(start), start, 5e6, second), 0.0);
+        assert!(paused(&mut Pace::new(start), start, 30e6, second) > 0.7);
+    }
+
+    #[test]
+    fn what_comes_at_once_and_alone_waits_for_nothing() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        for burst in 0..100 {
+            let at = start + Duration::from_millis(20) * burst;
+            assert_eq!((pace.read(60_000, at), pace.read(60_000, at)), (false, false));
+        }
+    }
+
+    #[test]
+    fn a_hiccup_in_thin_traffic_and_the_end_of_a_flood_leave_no_pauses_behind() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut pace = Pace::new(start);
+        assert!(paused(&mut pace, start, 100e6, second) > 0.5);
+        let later = start + second + Duration::from_millis(100);
+        assert!(pace.read(150_000, later), "a stall of 30 ms");
+        assert!(paused(&mut pace, later + GATHER, 5e6, second) < 0.02);
+    }
+
+    #[test]
+    fn nobody_pauses_while_there_is_more_to_read() {
+        let mut pace = Pace::new(Instant::now());
+        assert!((0..10).all(|_| !pace.read(TURN_MAX, Instant::now())));
+    }
+}

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::core::Collector;
-use prometheus::local::{LocalHistogram, LocalIntCounter};
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
@@ -50,12 +49,8 @@ struct Handles {
 #[derive(Clone)]
 pub struct TopicMetrics {
     events: IntCounter,
-}
-
-/// What is known of every event that the broker acknowledged, gathered until `flush`: thousands come at once.
-pub struct Published {
-    bytes: LocalIntCounter,
-    seconds: LocalHistogram,
+    bytes: IntCounter,
+    seconds: Histogram,
 }
 
 /// The two sides that can be lost and found again.
@@ -136,12 +131,11 @@ impl Metrics {
 
     /// The handle for one topic's events.
     pub fn topic(&self, topic: &str) -> TopicMetrics {
-        TopicMetrics { events: self.0.events_published.with_label_values(&[topic]) }
-    }
-
-    /// The handle for what is known of every event.
-    pub fn published(&self) -> Published {
-        Published { bytes: self.0.bytes_published.local(), seconds: self.0.publish_seconds.local() }
+        TopicMetrics {
+            events: self.0.events_published.with_label_values(&[topic]),
+            bytes: self.0.bytes_published.clone(),
+            seconds: self.0.publish_seconds.clone(),
+        }
     }
 
     /// An event could not be published; `reason` is one of a few words.
@@ -212,23 +206,11 @@ impl Default for Metrics {
 }
 
 impl TopicMetrics {
-    /// The broker acknowledged one event of the topic.
-    pub fn published(&self) {
+    /// The broker acknowledged one event of this many bytes, this long after its commit.
+    pub fn published(&self, bytes: u64, since_commit: Duration) {
         self.events.inc();
-    }
-}
-
-impl Published {
-    /// One event took this many bytes, and this long from its commit.
-    pub fn add(&mut self, bytes: u64, since_commit: Duration) {
         self.bytes.inc_by(bytes);
         self.seconds.observe(since_commit.as_secs_f64());
-    }
-
-    /// Shows what was gathered to whoever scrapes.
-    pub fn flush(&mut self) {
-        self.bytes.flush();
-        self.seconds.flush();
     }
 }
 
@@ -411,10 +393,7 @@ mod tests {
     /// Metrics in which everything has happened once.
     fn eventful() -> Metrics {
         let metrics = Metrics::new();
-        metrics.topic("orders").published();
-        let mut published = metrics.published();
-        published.add(613, Duration::from_millis(3));
-        published.flush();
+        metrics.topic("orders").published(613, Duration::from_millis(3));
         metrics.rejected("too_large");
         metrics.reconnected(Side::Kafka);
         metrics.slot_moved();

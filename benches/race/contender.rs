@@ -10,7 +10,6 @@ use outboxd::lsn::Lsn;
 use postgres::fallible_iterator::FallibleIterator;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
-use rdkafka::{Offset, TopicPartitionList};
 use uuid::Uuid;
 
 use crate::debezium::{Task, Tuning};
@@ -73,7 +72,7 @@ impl Contender {
 
     /// True for those that publish events of a database.
     pub fn is_a_relay(self) -> bool {
-        matches!(self, Contender::Outboxd | Contender::OutboxdIdOnly | Contender::Debezium(_))
+        self.is_ours() || matches!(self, Contender::Debezium(_))
     }
 }
 
@@ -175,7 +174,7 @@ impl Track {
         Track { workload, events, truth, config, database, kafka, brokers, end, laps, scratch }
     }
 
-    /// One lap, and the part of it in which a JVM was warm.
+    /// One lap, and the part of it in which a tuned JVM was warm.
     pub fn run(&self, contender: Contender) -> (Lap, Option<Lap>) {
         let slot = format!("lap_{}", self.laps.fetch_add(1, Ordering::Relaxed));
         let topic = format!("race.{}.{slot}", self.database.name());
@@ -260,7 +259,7 @@ impl Track {
         took
     }
 
-    /// A JVM is slow at first: `warm` is the part of the lap in which it is not, if the lap is long enough to tell.
+    /// A JVM is slow at first: `warm` is the part of a tuned one's lap in which it is not, if the lap is long enough to tell.
     fn debezium(&self, meter: &Meter, slot: &str, topic: &str, tuning: Tuning, warm: &mut Option<Lap>) -> Duration {
         let (database, brokers, publication) = (&self.database, self.brokers.as_str(), self.config.slot());
         let task = Task { database, brokers, slot, publication, topic };
@@ -284,7 +283,8 @@ impl Track {
             now.expect("a lap ends")
         };
         // Where all comes in one transaction, most of the work is done before the first event comes, for everybody.
-        if self.workload != Workload::OneTransaction && self.events >= 2 * (WARM_UP + WIND_DOWN) {
+        let tells = self.workload != Workload::OneTransaction && self.events >= 2 * (WARM_UP + WIND_DOWN);
+        if tells && tuning == Tuning::Backlog {
             let [cold, hot] = [WARM_UP, self.events - WIND_DOWN].map(|events| Lap {
                 events: wait_for(events),
                 took: begun.elapsed(),
@@ -339,13 +339,8 @@ impl Track {
 
     /// Reads the topic to its end.
     fn arrived(&self, topic: &str) -> Sum {
-        let consumer = self.consumer();
-        let mut places = TopicPartitionList::new();
-        for partition in 0..PARTITIONS {
-            places.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
-        }
+        let consumer = self.kafka.consumer_of_all(topic, PARTITIONS, &[]);
         let records = published(&consumer, topic);
-        consumer.assign(&places).unwrap();
         let mut sum = Sum::default();
         for _ in 0..records {
             let record = consumer.poll(PATIENCE).expect("there is one more").unwrap();

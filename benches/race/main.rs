@@ -96,13 +96,14 @@ fn race(workload: Workload, options: &Options, report: &mut Report) {
     let postgres = postgres();
     let track = Track::load(workload, options.events, &postgres, &kafka);
     let mut contenders = Contender::ROUND.to_vec();
+    contenders.retain(|contender| !options.relays_only || contender.is_a_relay());
     contenders.retain(|contender| match contender {
         Contender::Debezium(_) if !options.debezium => false,
         // Only those whom it concerns how far the broker is, and not the slowest.
         Contender::RecvText | Contender::RecvBinary | Contender::Reader | Contender::Debezium(Tuning::Default) => {
-            workload.distance().is_none() && (!options.relays_only || contender.is_a_relay())
+            workload.distance().is_none()
         }
-        _ => !options.relays_only || contender.is_a_relay(),
+        _ => true,
     });
     // A broker that has just been started needs four times as much for the same records: this is not counted.
     for contender in [Contender::Producer, Contender::Outboxd, Contender::ReaderAndProducer, Contender::OutboxdIdOnly] {
@@ -113,7 +114,6 @@ fn race(workload: Workload, options: &Options, report: &mut Report) {
     for round in 1..=options.rounds {
         for contender in &contenders {
             let (lap, warm) = track.run(*contender);
-            let warm = warm.filter(|_| *contender == Contender::Debezium(Tuning::Backlog));
             for (who, lap) in [(*contender, Some(lap)), (Contender::DebeziumWarm, warm)] {
                 if let Some(lap) = lap {
                     announce(&format!("{}, round {round}: {who} {lap}", workload.name()));

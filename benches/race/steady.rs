@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
-use rdkafka::{Offset, TopicPartitionList};
 
 use crate::contender::{PARTITIONS, drop_slot};
 use crate::debezium::{Task, Tuning};
@@ -247,14 +245,7 @@ fn produce(kafka: &Kafka, topic: &str, clock: &Clock) {
 
 /// Reads until every event has come.
 fn read(kafka: &Kafka, topic: &str, clock: &Clock) {
-    let mut client = kafka.client();
-    client.set("group.id", "steady").set("enable.auto.commit", "false");
-    let consumer: BaseConsumer = client.create().unwrap();
-    let mut places = TopicPartitionList::new();
-    for partition in 0..PARTITIONS {
-        places.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
-    }
-    consumer.assign(&places).unwrap();
+    let consumer = kafka.consumer_of_all(topic, PARTITIONS, &[]);
     while clock.came.load(Ordering::Relaxed) < clock.read.len() as u64 {
         let record = consumer.poll(2 * PATIENCE).expect("there is one more").unwrap();
         let number: u64 = std::str::from_utf8(record.key().expect("the key is its number")).unwrap().parse().unwrap();

@@ -24,7 +24,7 @@ use crate::admin;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
-use crate::metrics::{Metrics, Published, Side, TopicMetrics};
+use crate::metrics::{Metrics, Side, TopicMetrics};
 use crate::pipeline::{Action, Ask, Flow, LastHolder, Oddities, Pipeline, Settings, Why};
 use crate::sink::Whose;
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
@@ -74,7 +74,6 @@ struct Relay {
     reports: Arc<Reports>,
     metrics: Metrics,
     topics: Vec<Option<TopicMetrics>>,
-    published: Published,
     board: Board,
     link: Link,
     tasks: JoinSet<Done>,
@@ -119,7 +118,6 @@ impl Relay {
             pipeline: Pipeline::new(&config.outbox, &config.routes, &config.postgres.publication, settings),
             reports: sink.reports(),
             sink,
-            published: metrics.published(),
             metrics,
             topics: Vec::new(),
             board,
@@ -213,25 +211,24 @@ impl Relay {
             if report.is_of(generation) {
                 self.sink.answered(report.topic);
             }
+            let (topic, ticket) = (report.topic, report.ticket());
             match report.outcome {
                 Ok(()) => {
-                    if let Some(entry) = self.pipeline.acked(report.ticket()) {
+                    if let Some(entry) = self.pipeline.acked(ticket) {
                         let committed = system_time(unix_ms(entry.committed_at));
                         let took = clock.duration_since(committed).unwrap_or_default();
-                        self.topic(report.topic).published();
-                        self.published.add(entry.bytes, took);
+                        self.topic(topic).published(entry.bytes, took);
                         self.board.status.published += 1;
                     }
                 }
-                Err(ref failure) => {
+                Err(failure) => {
                     if failure.whose == Whose::SetUp {
-                        self.sink.doubt(report.topic);
+                        self.sink.doubt(topic);
                     }
-                    self.pipeline.failed(report.ticket(), (**failure).clone(), now);
+                    self.pipeline.failed(ticket, failure, now);
                 }
             }
         }
-        self.published.flush();
     }
 
     fn read_frames(&mut self, now: Instant) {

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
-use rdkafka::{Offset, TopicPartitionList};
 use uuid::Uuid;
 
 use crate::bulk;
@@ -113,16 +112,9 @@ fn a_server_that_decodes_without_a_word_for_longer_than_the_timeout_gets_through
 /// Reads the topic from its beginning to its end, and lets the oracle judge.
 #[track_caller]
 fn assert_each_row_once_in_order(scene: &Scene, topic: &str) {
-    let mut client = scene.kafka.client();
-    client.set("group.id", "count").set("enable.auto.commit", "false").set("queued.max.messages.kbytes", "8192");
-    let consumer: BaseConsumer = client.create().unwrap();
+    let consumer = scene.kafka.consumer_of_all(topic, PARTITIONS, &[("queued.max.messages.kbytes", "8192")]);
     let end = |partition| consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap().1;
     assert_eq!((0..PARTITIONS).map(end).sum::<i64>(), ROWS as i64, "as many records as rows");
-    let mut places = TopicPartitionList::new();
-    for partition in 0..PARTITIONS {
-        places.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
-    }
-    consumer.assign(&places).unwrap();
     let mut judge = Judge::default();
     for number in 0..ROWS {
         let id = Uuid::from_u128(number.into()).to_string();

@@ -9,13 +9,14 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub use self::node::Node;
 use self::node::{archive_classes, in_parallel, java, succeed};
@@ -181,6 +182,23 @@ impl Kafka {
     /// The start of any client's configuration: these brokers, and silence on stderr.
     pub fn client(&self) -> ClientConfig {
         node::client(&self.brokers())
+    }
+
+    /// A consumer of no group that reads every partition of a topic from its beginning, with whatever else it needs.
+    #[track_caller]
+    pub fn consumer_of_all(&self, topic: &str, partitions: i32, properties: &[(&str, &str)]) -> BaseConsumer {
+        let mut client = self.client();
+        client.set("group.id", "harness").set("enable.auto.commit", "false");
+        for (name, value) in properties {
+            client.set(*name, *value);
+        }
+        let consumer: BaseConsumer = client.create().expect("a consumer starts");
+        let mut places = TopicPartitionList::new();
+        for partition in 0..partitions {
+            places.add_partition_offset(topic, partition, Offset::Beginning).expect("the offset is valid");
+        }
+        consumer.assign(&places).expect("partitions can be assigned");
+        consumer
     }
 
     /// Creates a topic.

@@ -1,6 +1,6 @@
 //! The way back: delivery reports, librdkafka's complaints and its statistics, from its threads to the relay's task.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub struct Report {
     generation: u32,
     /// Where it went.
     pub topic: TopicId,
-    /// Acknowledged by all in-sync replicas, or not. The failure is kept elsewhere: hardly a report has one.
-    pub outcome: Result<(), Box<Failure>>,
+    /// Acknowledged by all in-sync replicas, or not.
+    pub outcome: Result<(), Failure>,
 }
 
 impl Report {
@@ -68,8 +68,6 @@ pub struct Reports {
     /// The producer whose complaints count: an older one's are about what was taken from it.
     generation: AtomicU32,
     complaint: Mutex<Option<Complaint>>,
-    /// There is a complaint: nobody needs to look for it with every report.
-    complains: AtomicBool,
     brokers_up: Mutex<Option<usize>>,
     silent_broker: Mutex<Option<(String, Duration)>>,
 }
@@ -103,20 +101,13 @@ impl Reports {
     /// A new producer begins with nothing to complain about.
     pub(super) fn renewed(&self, generation: u32) {
         self.generation.store(generation, Ordering::Relaxed);
-        self.complain(|complaint| *complaint = None);
+        lock(&self.complaint).take();
         lock(&self.silent_broker).take();
     }
 
-    /// Changes what there is to complain about.
-    fn complain(&self, change: impl FnOnce(&mut Option<Complaint>)) {
-        let mut complaint = lock(&self.complaint);
-        change(&mut complaint);
-        self.complains.store(complaint.is_some(), Ordering::Relaxed);
-    }
-
     fn push(&self, report: Report) {
-        if report.outcome.is_ok() && self.complains.load(Ordering::Relaxed) {
-            self.complain(|complaint| *complaint = None);
+        if report.outcome.is_ok() {
+            lock(&self.complaint).take();
         }
         let mut queue = lock(&self.queue);
         queue.push(report);
@@ -160,7 +151,7 @@ impl ProducerContext for Context {
             Ok(_) => Ok(()),
             Err((error, message)) => {
                 let whose = whose(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown));
-                Err(Box::new(Failure { whose, topic: message.topic().to_owned(), message: error.to_string() }))
+                Err(Failure { whose, topic: message.topic().to_owned(), message: error.to_string() })
             }
         };
         self.reports.push(Report { number, generation: self.generation, topic, outcome });
@@ -177,12 +168,11 @@ impl ClientContext for Context {
             return;
         }
         let login = error.rdkafka_error_code() == Some(RDKafkaErrorCode::Authentication);
+        let mut complaint = lock(&self.reports.complaint);
         // Behind every refused login comes "all brokers are down", which must not hide it.
-        self.reports.complain(|complaint| {
-            if login || !complaint.as_ref().is_some_and(|known| known.login) {
-                *complaint = Some(Complaint { login, text: reason.to_owned() });
-            }
-        });
+        if login || !complaint.as_ref().is_some_and(|known| known.login) {
+            *complaint = Some(Complaint { login, text: reason.to_owned() });
+        }
     }
 
     fn stats_raw(&self, statistics: &[u8]) {
@@ -196,7 +186,7 @@ impl ClientContext for Context {
         let up = statistics.brokers_up();
         *lock(&self.reports.brokers_up) = Some(up);
         if up > 0 {
-            self.reports.complain(|complaint| *complaint = complaint.take().filter(|complaint| !complaint.login));
+            lock(&self.reports.complaint).take_if(|complaint| complaint.login);
         }
         *lock(&self.reports.silent_broker) = statistics.silent_broker();
         self.metrics.kafka(statistics.summary());

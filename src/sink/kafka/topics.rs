@@ -27,8 +27,6 @@ const FRAMING_BYTES: usize = 100;
 pub(super) struct Topics {
     ids: HashMap<String, TopicId>,
     known: Vec<Known>,
-    /// The topic that was asked for last: mostly it is the next one, too.
-    last: Option<TopicId>,
 }
 
 #[derive(Debug)]
@@ -99,14 +97,10 @@ impl Topics {
 
     /// The topic's number and what is known of it. A new name is noted, to be asked for; `None` when it is one too many.
     pub(super) fn get(&mut self, name: &str) -> Option<(TopicId, &Finding)> {
-        let id = match self.last.filter(|last| self.known[last.index()].name == name) {
-            Some(last) => last,
-            None => match self.ids.get(name) {
-                Some(id) => *id,
-                None => self.note(name)?,
-            },
+        let id = match self.ids.get(name) {
+            Some(id) => *id,
+            None => self.note(name)?,
         };
-        self.last = Some(id);
         let known = &mut self.known[id.index()];
         known.awaited = !matches!(known.finding, Finding::Exists(_));
         Some((id, &known.finding))

@@ -20,7 +20,7 @@ use crate::ledger::{Entry, Known, Ledger, Ticket};
 use crate::lsn::Lsn;
 use crate::record::Rejected;
 use crate::route::Router;
-use crate::sink::{Failure, Purge, Refused, Sink};
+use crate::sink::{Failure, Purge, Refused, Sink, Whose};
 use crate::source::outbox::{Layout, Odd, Outbox, Row, Step};
 use crate::source::pgoutput;
 use crate::source::wire::Frame;
@@ -215,6 +215,11 @@ impl Pipeline {
     pub fn failed(&mut self, ticket: Ticket, failure: Failure, now: Instant) {
         let Some(entry) = self.ledger.lose(ticket) else { return };
         self.producer.failed(failure, entry.position, now + self.settings.limits.settle);
+    }
+
+    /// The producer is broken, and will never say so of what it has.
+    pub fn broke(&mut self, failure: Failure, now: Instant) {
+        self.producer.broke(failure, now + self.settings.limits.settle);
     }
 
     /// The new producer stands.
@@ -461,7 +466,8 @@ impl Desk<'_> {
             }
             Err(Refused::Fatal(ticket, message)) => {
                 self.ledger.withdraw(ticket);
-                self.producer.broke(record.topic, message, now + self.limits.settle);
+                let failure = Failure { whose: Whose::World, topic: record.topic.to_owned(), message };
+                self.producer.broke(failure, now + self.limits.settle);
                 Ok(Flow::Held)
             }
         }
@@ -472,7 +478,6 @@ impl Desk<'_> {
 mod tests {
     use super::*;
     use crate::config::{Columns, OutboxSource};
-    use crate::sink::Whose;
 
     /// Takes everything, or refuses everything in one way; keeps the tickets.
     #[derive(Default)]

@@ -86,9 +86,9 @@ impl Producer {
         }
     }
 
-    pub(super) fn broke(&mut self, topic: &str, message: String, deadline: Instant) {
+    pub(super) fn broke(&mut self, failure: Failure, deadline: Instant) {
         self.drain(Cause::Delivery, deadline);
-        self.trouble.get_or_insert(Failure { whose: Whose::World, topic: topic.to_owned(), message });
+        self.trouble.get_or_insert(failure);
     }
 
     pub(super) fn drain(&mut self, cause: Cause, deadline: Instant) {

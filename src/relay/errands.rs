@@ -92,6 +92,10 @@ impl Relay {
             Done::Topics(answers) => {
                 self.question_out = false;
                 self.sink.learn(answers);
+                let now = Instant::now();
+                if let Some(failure) = self.sink.astray(now) {
+                    self.pipeline.broke(failure, now);
+                }
             }
             Done::Http(Ok(())) => {}
             Done::Http(Err(error)) => self.fail(error),
@@ -157,7 +161,9 @@ impl Relay {
         }
         self.due.show = now + TICK;
         // A broker keeps silent about a topic that is gone: ask for it, rather than wait for the round.
-        let all = now >= self.due.topics_all || self.silence(now).is_some();
+        let silent = self.silence(now).is_some();
+        let all = now >= self.due.topics_all || silent;
+        self.reports.want_headings(silent);
         let scope = if all { Scope::All } else { Scope::Waiting };
         if !self.question_out
             && now >= self.due.topics_waiting

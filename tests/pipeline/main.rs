@@ -38,7 +38,7 @@ use world::{Plan, World};
 /// Histories in an ordinary run; `OUTBOXD_SEEDS` asks for more, from `OUTBOXD_FIRST_SEED` on; `OUTBOXD_SEED` for one.
 const SEEDS: u64 = 10_000;
 /// What misfortunes must have led to, each in one of a hundred histories at the least.
-const FELT: [&str; 20] = [
+const FELT: [&str; 21] = [
     "answer lost",
     "batch stalled",
     "commit undone",
@@ -53,6 +53,7 @@ const FELT: [&str; 20] = [
     "orphan landed",
     "predecessor seen dead",
     "predecessor waited for",
+    "producer astray",
     "producer broken",
     "purged record landed",
     "queue full",

@@ -8,7 +8,7 @@ use outboxd::config;
 use outboxd::config::{OutboxSource, Pattern, Piece};
 use outboxd::lsn::Lsn;
 use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Pipeline, SessionStart, Settings, Why};
-use outboxd::sink::Purge;
+use outboxd::sink::{Failure, Purge, Whose};
 use outboxd::source::System;
 
 use crate::broker::{Door, Farewell, Gate, LAND_WITHIN, Producer};
@@ -205,6 +205,16 @@ impl Relay {
             }
             Some(failure) => self.pipeline.failed(report.ticket(), failure.clone(), outside.now),
         }
+        self.watch(outside.now);
+    }
+
+    /// The producer takes records to a broker that does not lead them.
+    pub fn astray(&mut self, outside: &mut Outside) {
+        if self.pipeline.ledger().inflight() > 0 {
+            outside.cluster.felt("producer astray");
+        }
+        let failure = Failure { whose: Whose::World, topic: "t0".into(), message: "another broker leads".into() };
+        self.pipeline.broke(failure, outside.now);
         self.watch(outside.now);
     }
 

@@ -37,6 +37,8 @@ pub struct Plan {
     pub stops: u64,
     /// In percent of the questions.
     pub sql_silent: u64,
+    /// The producer does not find a leader any more, and is found out.
+    pub astray: u64,
     pub unready: u64,
     pub stalls: u64,
     pub poison: u64,
@@ -60,6 +62,7 @@ impl Plan {
             relay_crashes: some(8),
             stops: some(6),
             sql_silent: some(100),
+            astray: some(6),
             unready: some(10),
             stalls: some(25),
             poison: some(15),
@@ -288,7 +291,7 @@ impl World {
         let (server_crash, fail_over) = (strikes(plan.server_crashes), strikes(plan.fail_overs));
         let (server_stop, relay_crash) = (strikes(plan.server_stops), strikes(plan.relay_crashes));
         let (stop, long_wait) = (strikes(plan.stops), strikes(plan.long_waits));
-        let (unready, stall) = (strikes(plan.unready), strikes(plan.stalls));
+        let (astray, unready, stall) = (strikes(plan.astray), strikes(plan.unready), strikes(plan.stalls));
         let (poison, unfit) = (strikes(plan.poison), strikes(plan.unfit));
         if cut {
             outside.disturb("cut");
@@ -308,7 +311,7 @@ impl World {
             self.posts[at].restart_at = self.outside.later(2000);
         }
         if let Some(relay) = &mut self.posts[at].relay {
-            trouble(relay, &mut self.outside, [half_open, deaf, mute, stop]);
+            trouble(relay, &mut self.outside, [half_open, deaf, mute, stop, astray]);
         }
         if server_stop {
             self.server_stop();
@@ -523,7 +526,7 @@ impl World {
     }
 }
 
-fn trouble(relay: &mut Relay, outside: &mut Outside, [half_open, deaf, mute, stop]: [bool; 4]) {
+fn trouble(relay: &mut Relay, outside: &mut Outside, [half_open, deaf, mute, stop, astray]: [bool; 5]) {
     if half_open {
         outside.disturb("half-open");
         relay.abandon();
@@ -539,5 +542,9 @@ fn trouble(relay: &mut Relay, outside: &mut Outside, [half_open, deaf, mute, sto
     if stop {
         outside.disturb("stop");
         relay.pipeline.stop(outside.now);
+    }
+    if astray {
+        outside.disturb("producer astray");
+        relay.astray(outside);
     }
 }

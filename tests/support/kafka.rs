@@ -214,9 +214,26 @@ impl Kafka {
         let replicas = i32::try_from(self.node_count()).expect("a cluster is small");
         let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
         topic.config.extend(settings);
-        let results = block_on(self.admin().create_topics([&topic], &options())).expect("the broker answers");
-        assert_eq!(results, [Ok(name.to_string())]);
-        self.wait_served(name, partitions);
+        self.create(&topic);
+    }
+
+    /// Creates a topic with one partition, led by the node with this index.
+    #[track_caller]
+    pub fn create_topic_led_by(&self, name: &str, leader: usize) {
+        let replicas = self.replicas_from(leader);
+        self.create(&NewTopic::new(name, 1, TopicReplication::Variable(&[&replicas])));
+    }
+
+    #[track_caller]
+    fn create(&self, topic: &NewTopic<'_>) {
+        let results = block_on(self.admin().create_topics([topic], &options())).expect("the broker answers");
+        assert_eq!(results, [Ok(topic.name.to_string())]);
+        self.wait_served(topic.name, topic.num_partitions);
+    }
+
+    /// All nodes' ids, the one that Kafka is to prefer first.
+    fn replicas_from(&self, leader: usize) -> Vec<i32> {
+        (0..self.node_count()).map(|step| self.nodes[(leader + step) % self.node_count()].id()).collect()
     }
 
     /// Gives a topic more partitions.
@@ -273,10 +290,8 @@ impl Kafka {
     /// Makes another node the leader of a partition, and the one that Kafka prefers; returns its index.
     #[track_caller]
     pub fn move_leader(&self, topic: &str, partition: i32) -> usize {
-        let leader = self.leader_of(topic, partition);
-        // The first replica is the preferred leader.
-        let replicas: Vec<i32> =
-            (1..=self.node_count()).map(|step| self.nodes[(leader + step) % self.node_count()].id()).collect();
+        let next = (self.leader_of(topic, partition) + 1) % self.node_count();
+        let replicas = self.replicas_from(next);
         let scratch = Scratch::new();
         let plan = scratch.path().join("plan.json");
         let moved = format!(r#"{{"topic":"{topic}","partition":{partition},"replicas":{replicas:?}}}"#);
@@ -286,7 +301,6 @@ impl Kafka {
         let partition_text = partition.to_string();
         let arguments = ["--election-type", "preferred", "--topic", topic, "--partition", &partition_text];
         self.tool("org.apache.kafka.tools.LeaderElectionCommand", &arguments);
-        let next = (leader + 1) % self.node_count();
         eventually("the leader has moved", PATIENCE, || self.leader_of(topic, partition) == next);
         next
     }

@@ -5,12 +5,13 @@
 //! the records of one partition are appended in the order of their offers. A full queue is backpressure, not an error.
 
 mod codes;
+mod leaders;
 mod reports;
 mod statistics;
 mod topics;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::AdminClient;
@@ -25,8 +26,9 @@ use crate::error::{Error, Result};
 use crate::ledger::Ticket;
 use crate::metrics::Metrics;
 use crate::record::Record;
-use crate::sink::{Problem, Purge, Refused, Sink, client_config};
+use crate::sink::{Failure, Problem, Purge, Refused, Sink, client_config};
 use crate::status::Reason;
+use leaders::Astray;
 pub use reports::{Complaint, Report, Reports, TopicId};
 use reports::{Context, pack};
 pub use topics::{Answer, Scope};
@@ -57,6 +59,7 @@ pub struct Kafka {
     producer: ThreadedProducer<Context>,
     admin: Arc<AdminClient<DefaultClientContext>>,
     topics: Topics,
+    astray: Astray,
     /// What the user wants, and what is used.
     typed_batch_bytes: usize,
     batch_bytes: usize,
@@ -94,6 +97,7 @@ impl Kafka {
             producer,
             admin: Arc::new(admin),
             topics: Topics::default(),
+            astray: Astray::default(),
             typed_batch_bytes: batch_bytes,
             batch_bytes,
             largest_batch: usize::MAX,
@@ -154,6 +158,11 @@ impl Kafka {
     pub fn learn(&mut self, answers: Vec<Answer>) {
         self.topics.learn(answers);
         self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
+    }
+
+    /// What the producer fails at without ever saying so: it does not find a partition's leader any more.
+    pub fn astray(&mut self, now: Instant) -> Option<Failure> {
+        self.astray.compare(self.reports.headings(), |topic, partition| self.topics.leader(topic, partition), now)
     }
 
     /// The topic's name.

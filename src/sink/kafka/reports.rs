@@ -1,6 +1,6 @@
 //! The way back: delivery reports, librdkafka's complaints and its statistics, from its threads to the relay's task.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rdkafka::producer::ProducerContext;
 use tokio::sync::Notify;
 
 use super::codes::whose;
+use super::leaders::{self, Heading};
 use super::statistics::Statistics;
 use crate::ledger::Ticket;
 use crate::metrics::Metrics;
@@ -70,6 +71,9 @@ pub struct Reports {
     complaint: Mutex<Option<Complaint>>,
     brokers_up: Mutex<Option<usize>>,
     silent_broker: Mutex<Option<(String, Duration)>>,
+    /// Somebody wants to know where the producer heads. It is much to read when there are many topics.
+    heading_wanted: AtomicBool,
+    headings: Mutex<Vec<Heading>>,
 }
 
 impl Reports {
@@ -98,11 +102,22 @@ impl Reports {
         lock(&self.silent_broker).clone()
     }
 
+    /// Whether the statistics should tell from now on where the producer heads.
+    pub fn want_headings(&self, wanted: bool) {
+        self.heading_wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Where the producer heads, as far as the statistics were asked.
+    pub(super) fn headings(&self) -> Vec<Heading> {
+        lock(&self.headings).clone()
+    }
+
     /// A new producer begins with nothing to complain about.
     pub(super) fn renewed(&self, generation: u32) {
         self.generation.store(generation, Ordering::Relaxed);
         lock(&self.complaint).take();
         lock(&self.silent_broker).take();
+        lock(&self.headings).clear();
     }
 
     fn push(&self, report: Report) {
@@ -179,10 +194,17 @@ impl ClientContext for Context {
         if !self.is_current() {
             return;
         }
-        let statistics = match Statistics::read(statistics) {
-            Ok(statistics) => statistics,
-            Err(error) => return tracing::debug!(%error, "the statistics of librdkafka cannot be read"),
+        let headings = match self.reports.heading_wanted.load(Ordering::Relaxed) {
+            true => leaders::headings(statistics),
+            false => Ok(Vec::new()),
         };
+        let (statistics, headings) = match (Statistics::read(statistics), headings) {
+            (Ok(statistics), Ok(headings)) => (statistics, headings),
+            (Err(error), _) | (_, Err(error)) => {
+                return tracing::debug!(%error, "the statistics of librdkafka cannot be read");
+            }
+        };
+        *lock(&self.reports.headings) = headings;
         let up = statistics.brokers_up();
         *lock(&self.reports.brokers_up) = Some(up);
         if up > 0 {

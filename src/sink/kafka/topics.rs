@@ -9,6 +9,7 @@ use std::time::Duration;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
 use tokio::runtime::Handle;
 
 use super::reports::TopicId;
@@ -84,7 +85,8 @@ pub enum Finding {
 /// What a topic accepts; `None` where the cluster did not tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accepts {
-    partitions: i32,
+    /// The broker that leads each partition; below zero where nobody does.
+    leaders: Vec<i32>,
     max_message_bytes: Option<usize>,
     /// How far behind and ahead of the broker's clock timestamps may be, in milliseconds.
     oldest_ms: Option<i64>,
@@ -177,6 +179,12 @@ impl Topics {
         self.known.iter().find(waits).map(|known| known.name.as_str())
     }
 
+    /// The broker that leads a partition, as the cluster said last.
+    pub(super) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+        let Finding::Exists(accepts) = &self.known[self.ids.get(topic)?.index()].finding else { return None };
+        accepts.leaders.get(usize::try_from(partition).ok()?).copied().filter(|leader| *leader >= 0)
+    }
+
     /// The smallest message that some topic refuses.
     pub(super) fn smallest_limit(&self) -> Option<usize> {
         let limit = |finding: &Finding| match finding {
@@ -243,10 +251,15 @@ pub enum Scope {
 }
 
 impl Accepts {
+    fn partitions(&self) -> i32 {
+        i32::try_from(self.leaders.len()).unwrap_or(i32::MAX)
+    }
+
     /// What the topic is known to refuse about this record.
     pub(super) fn problem(&self, record: &Record<'_>, compressed: bool, now_ms: i64) -> Option<Problem> {
-        if let Some(partition) = record.partition.filter(|partition| *partition >= self.partitions) {
-            let message = format!("topic \"{}\" has {} partitions, none is {partition}", record.topic, self.partitions);
+        if let Some(partition) = record.partition.filter(|partition| *partition >= self.partitions()) {
+            let message =
+                format!("topic \"{}\" has {} partitions, none is {partition}", record.topic, self.partitions());
             return Some(Problem { reason: "partition", message });
         }
         // A batch is measured compressed, so that only the broker can tell how large a compressed event is.
@@ -273,12 +286,19 @@ pub(super) fn look_up(
     topics: Vec<Asked>,
     create: Option<&CreateTopics>,
 ) -> Vec<Answer> {
+    let mut silent = None;
     let ask = |asked: Asked| {
         let name = &asked.name;
-        let mut finding = exists(admin, name);
+        // A cluster that does not answer about one topic would take as long for each of the others.
+        let found = silent.clone().map_or_else(|| exists(admin, name), Err);
+        let mut finding = found.unwrap_or_else(|error| {
+            let words = error.to_string();
+            silent = Some(error);
+            Finding::Unanswered(words)
+        });
         if let (Finding::Missing, true, Some(create)) = (&finding, asked.needed, create) {
             finding = match create_topic(admin, name, create) {
-                Ok(()) => exists(admin, name),
+                Ok(()) => exists(admin, name).unwrap_or_else(|error| Finding::Unanswered(error.to_string())),
                 Err(problem) => Finding::Forbidden(format!("it cannot be created: {problem}")),
             };
         }
@@ -290,24 +310,30 @@ pub(super) fn look_up(
     topics.into_iter().map(ask).collect()
 }
 
-fn exists(admin: &AdminClient<DefaultClientContext>, name: &str) -> Finding {
-    let metadata = match admin.inner().fetch_metadata(Some(name), ANSWER_WITHIN) {
-        Ok(metadata) => metadata,
-        Err(error) => return Finding::Unanswered(error.to_string()),
-    };
-    let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { return Finding::Missing };
-    match topic.error().map(RDKafkaErrorCode::from) {
+fn exists(admin: &AdminClient<DefaultClientContext>, name: &str) -> Result<Finding, KafkaError> {
+    let metadata = admin.inner().fetch_metadata(Some(name), ANSWER_WITHIN)?;
+    let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { return Ok(Finding::Missing) };
+    Ok(match topic.error().map(RDKafkaErrorCode::from) {
         None if topic.partitions().is_empty() => Finding::Missing,
-        None => Finding::Exists(Accepts {
-            partitions: i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX),
-            ..Accepts::default()
-        }),
+        None => Finding::Exists(Accepts { leaders: leaders(topic), ..Accepts::default() }),
         Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Finding::Missing,
         Some(code @ (RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::InvalidTopic)) => {
             Finding::Forbidden(code.to_string())
         }
         Some(code) => Finding::Unanswered(code.to_string()),
+    })
+}
+
+/// In the order of the partitions' numbers, which is not the metadata's.
+fn leaders(topic: &MetadataTopic) -> Vec<i32> {
+    let mut leaders = vec![-1; topic.partitions().len()];
+    for partition in topic.partitions() {
+        let known = usize::try_from(partition.id()).ok().and_then(|id| leaders.get_mut(id));
+        if let Some(leader) = known {
+            *leader = partition.leader();
+        }
     }
+    leaders
 }
 
 fn create_topic(admin: &AdminClient<DefaultClientContext>, name: &str, create: &CreateTopics) -> Result<(), String> {

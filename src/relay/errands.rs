@@ -91,9 +91,8 @@ impl Relay {
             Done::Saved(save, result) => self.saved(save, result),
             Done::Topics(answers) => {
                 self.question_out = false;
-                self.sink.learn(answers);
                 let now = Instant::now();
-                if let Some(failure) = self.sink.astray(now) {
+                if let Some(failure) = self.sink.learn(answers, now) {
                     self.pipeline.broke(failure, now);
                 }
             }
@@ -163,7 +162,7 @@ impl Relay {
         // A broker keeps silent about a topic that is gone: ask for it, rather than wait for the round.
         let silent = self.silence(now).is_some();
         let all = now >= self.due.topics_all || silent;
-        self.reports.want_headings(silent);
+        self.sink.records_wait(silent);
         let scope = if all { Scope::All } else { Scope::Waiting };
         if !self.question_out
             && now >= self.due.topics_waiting

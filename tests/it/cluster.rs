@@ -27,6 +27,7 @@ fn brokers_killed_frozen_and_restarted_under_load_lose_and_repeat_nothing() {
     all_are_away_for_a_minute(&scene, &mut relay);
     a_leader_is_restarted(&scene, &relay);
 
+    assert_eq!(relay.producers_replaced(), 0.0, "{}", relay.log());
     steady::judge(&scene, load).assert_exactly_once();
 }
 

@@ -82,6 +82,8 @@ fn a_topic_whose_next_life_has_another_leader_gets_its_events() {
     assert!(reader.wait_all(&HashSet::from([second.as_str()]), Duration::from_secs(30)), "{}", relay.log());
     relay.wait_ready();
     assert_eq!(relay.producers_replaced(), 1.0, "{}", relay.log());
+    let named = format!("topic \\\"{topic}\\\" failed: the client takes partition 0 to broker ");
+    assert!(relay.log().contains(&named), "{}", relay.log());
 }
 
 #[test]

@@ -215,6 +215,7 @@ impl Relay {
         }
         let failure = Failure { whose: Whose::World, topic: "t0".into(), message: "another broker leads".into() };
         self.pipeline.broke(failure, outside.now);
+        promised!(self.pipeline.is_recovering(), "a producer that is lost is kept");
         self.watch(outside.now);
     }
 

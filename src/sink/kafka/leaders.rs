@@ -4,7 +4,7 @@
 //! that was deleted and made again begins at epoch 0: unless it has its former leader by chance, its records are taken to
 //! a broker that refuses them, for ever. Where the producer heads comes from its statistics, who leads from the cluster.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -13,9 +13,11 @@ use crate::sink::{Failure, Whose};
 
 /// A producer that is well has asked who leads by then: it does so with every refusal.
 const ASTRAY: Duration = Duration::from_secs(5);
+/// A broker that owes an answer for longer refuses nothing: who asks it waits for it, and for nobody else.
+const SILENT_MICROS: i64 = 500_000;
 
 /// The broker that a partition's records are taken to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Heading {
     pub(super) topic: String,
     pub(super) partition: i32,
@@ -25,7 +27,16 @@ pub(super) struct Heading {
 /// The part of the statistics that tells it.
 #[derive(Debug, Deserialize)]
 struct Statistics {
+    brokers: HashMap<String, Broker>,
     topics: HashMap<String, Topic>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Broker {
+    nodeid: i32,
+    waitresp_msg_cnt: i64,
+    txidle: i64,
+    rxidle: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,21 +54,25 @@ struct Partition {
     acked_msgid: u64,
 }
 
-/// Where every partition with records is headed. Others may be behind the times: nobody needs to know who leads them.
+/// Where every partition with records is headed. Others may be behind the times: nobody needs to know who leads them. Those
+/// that wait for a silent broker are not lost: its silence has an end, and then the producer looks around.
 pub(super) fn headings(statistics: &[u8]) -> serde_json::Result<Vec<Heading>> {
     let statistics: Statistics = serde_json::from_slice(statistics)?;
-    let has_records = |it: &Partition| it.msgs > it.acked_msgid;
+    let is_silent = |it: &&Broker| it.waitresp_msg_cnt > 0 && it.rxidle.min(it.txidle) > SILENT_MICROS;
+    let silent: HashSet<i32> = statistics.brokers.values().filter(is_silent).map(|it| it.nodeid).collect();
+    // A partition that was gone for a moment counts its records from the beginning, and its answers not.
+    let is_headed = |it: &Partition| it.msgs != it.acked_msgid && !silent.contains(&it.broker);
     let of_topic = |(name, topic): (String, Topic)| {
-        let partitions = topic.partitions.into_values().filter(has_records);
+        let partitions = topic.partitions.into_values().filter(is_headed);
         partitions.map(move |it| Heading { topic: name.clone(), partition: it.partition, broker: it.broker })
     };
     Ok(statistics.topics.into_iter().flat_map(of_topic).collect())
 }
 
-/// Partitions whose records go to a broker that does not lead them, and since when.
+/// Records that go to a broker that does not lead their partition, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Astray {
-    since: HashMap<(String, i32), Instant>,
+    since: HashMap<Heading, Instant>,
 }
 
 impl Astray {
@@ -69,22 +84,27 @@ impl Astray {
         leader: impl Fn(&str, i32) -> Option<i32>,
         now: Instant,
     ) -> Option<Failure> {
-        let mut known = std::mem::take(&mut self.since);
+        let known = std::mem::take(&mut self.since);
         let mut failure = None;
-        for Heading { topic, partition, broker } in headings {
-            let Some(leads) = leader(&topic, partition).filter(|leads| *leads != broker) else { continue };
-            let place = (topic, partition);
-            let since = known.remove(&place).unwrap_or(now);
+        for heading in headings {
+            let Heading { topic, partition, broker } = &heading;
+            let Some(leads) = leader(topic, *partition).filter(|leads| leads != broker) else { continue };
+            let since = known.get(&heading).copied().unwrap_or(now);
             if now.saturating_duration_since(since) >= ASTRAY {
                 let message = format!(
                     "the client takes partition {partition} to broker {broker}, although broker {leads} leads it, as \
                      happens when a topic is deleted and made again"
                 );
-                failure = Some(Failure { whose: Whose::World, topic: place.0.clone(), message });
+                failure = Some(Failure { whose: Whose::World, topic: topic.clone(), message });
             }
-            self.since.insert(place, since);
+            self.since.insert(heading, since);
         }
         failure
+    }
+
+    /// The producer is well, or another one.
+    pub(super) fn forget(&mut self) {
+        self.since.clear();
     }
 }
 
@@ -97,21 +117,35 @@ mod tests {
     }
 
     #[test]
-    fn only_partitions_with_records_head_anywhere() {
-        let partition = |id: i32, taken: u64, acknowledged: u64| {
+    fn only_partitions_with_records_head_anywhere_and_none_while_their_broker_owes_an_answer() {
+        let partition = |id: i32, broker: i32, taken: u64, acknowledged: u64| {
             format!(
-                r#""{id}": {{ "partition": {id}, "broker": 7, "leader": 7, "msgq_cnt": 0, "msgs": {taken},
+                r#""{id}": {{ "partition": {id}, "broker": {broker}, "leader": 7, "msgq_cnt": 0, "msgs": {taken},
                    "acked_msgid": {acknowledged} }}"#
             )
         };
-        let partitions = [partition(0, 0, 0), partition(1, 1, 0), partition(2, 9, 9), partition(3, 9, 8)];
+        let broker = |id: i32, owes: i64, idle: i64| {
+            format!(
+                r#""b{id}": {{ "nodeid": {id}, "state": "UP", "waitresp_msg_cnt": {owes}, "txidle": {idle},
+                   "rxidle": {idle} }}"#
+            )
+        };
+        let brokers = [broker(6, 1, 900_000), broker(7, 1, 3000), broker(8, 0, 900_000), broker(-1, 0, -1)];
+        let partitions = [
+            partition(0, 7, 0, 0),
+            partition(1, 7, 1, 0),
+            partition(2, 7, 9, 9),
+            partition(3, 8, 9, 8),
+            partition(4, 6, 9, 8),
+        ];
         let json = format!(
-            r#"{{ "name": "x", "topics": {{ "orders": {{ "age": 1, "partitions": {{ {} }} }} }} }}"#,
+            r#"{{ "brokers": {{ {} }}, "topics": {{ "orders": {{ "age": 1, "partitions": {{ {} }} }} }} }}"#,
+            brokers.join(", "),
             partitions.join(", ")
         );
         let mut headings = headings(json.as_bytes()).unwrap();
         headings.sort_by_key(|it| it.partition);
-        assert_eq!(headings, [heading(1, 7), heading(3, 7)]);
+        assert_eq!(headings, [heading(1, 7), heading(3, 8)]);
     }
 
     #[test]
@@ -130,5 +164,7 @@ mod tests {
         assert_eq!(at(6, &[heading(2, 2)]), None);
         assert_eq!((at(7, &headings), at(11, &headings)), (None, None));
         assert!(at(12, &headings).is_some());
+        // Wrong twice, but not in the same way.
+        assert_eq!((at(13, &[heading(2, 3)]), at(17, &[heading(2, 3)])), (None, None));
     }
 }

@@ -143,6 +143,7 @@ impl Kafka {
         }
         let fresh = producer(&self.config, self.batch_bytes, &self.reports, &self.metrics, generation)?;
         self.topics.renewed();
+        self.astray.forget();
         self.reports.renewed(generation);
         Ok(Retired { _producer: std::mem::replace(&mut self.producer, fresh) })
     }
@@ -154,15 +155,24 @@ impl Kafka {
         (!topics.is_empty()).then(|| Question { admin, create_topics: self.create_topics.clone(), topics })
     }
 
-    /// The cluster's answer.
-    pub fn learn(&mut self, answers: Vec<Answer>) {
+    /// The cluster's answer. Answers with what the producer fails at without ever saying so: it does not find a
+    /// partition's leader any more.
+    pub fn learn(&mut self, answers: Vec<Answer>, now: Instant) -> Option<Failure> {
+        // What the cluster said earlier does not count: a leader may have moved since.
+        let leader = |topic: &str, partition: i32| answers.iter().find_map(|answer| answer.leader(topic, partition));
+        let headings = self.reports.take_headings();
+        let failure = headings.and_then(|headings| self.astray.compare(headings, leader, now));
         self.topics.learn(answers);
         self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
+        failure
     }
 
-    /// What the producer fails at without ever saying so: it does not find a partition's leader any more.
-    pub fn astray(&mut self, now: Instant) -> Option<Failure> {
-        self.astray.compare(self.reports.headings(), |topic, partition| self.topics.leader(topic, partition), now)
+    /// Whether records get no answer. While that is so, somebody should look where the producer heads.
+    pub fn records_wait(&mut self, waiting: bool) {
+        self.reports.want_headings(waiting);
+        if !waiting {
+            self.astray.forget();
+        }
     }
 
     /// The topic's name.

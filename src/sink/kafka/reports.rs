@@ -73,7 +73,7 @@ pub struct Reports {
     silent_broker: Mutex<Option<(String, Duration)>>,
     /// Somebody wants to know where the producer heads. It is much to read when there are many topics.
     heading_wanted: AtomicBool,
-    headings: Mutex<Vec<Heading>>,
+    headings: Mutex<Option<Vec<Heading>>>,
 }
 
 impl Reports {
@@ -103,13 +103,15 @@ impl Reports {
     }
 
     /// Whether the statistics should tell from now on where the producer heads.
-    pub fn want_headings(&self, wanted: bool) {
-        self.heading_wanted.store(wanted, Ordering::Relaxed);
+    pub(super) fn want_headings(&self, wanted: bool) {
+        if self.heading_wanted.swap(wanted, Ordering::Relaxed) && !wanted {
+            lock(&self.headings).take();
+        }
     }
 
-    /// Where the producer heads, as far as the statistics were asked.
-    pub(super) fn headings(&self) -> Vec<Heading> {
-        lock(&self.headings).clone()
+    /// Where the producer heads, if the statistics have told since the last time.
+    pub(super) fn take_headings(&self) -> Option<Vec<Heading>> {
+        lock(&self.headings).take()
     }
 
     /// A new producer begins with nothing to complain about.
@@ -117,7 +119,7 @@ impl Reports {
         self.generation.store(generation, Ordering::Relaxed);
         lock(&self.complaint).take();
         lock(&self.silent_broker).take();
-        lock(&self.headings).clear();
+        lock(&self.headings).take();
     }
 
     fn push(&self, report: Report) {
@@ -195,8 +197,8 @@ impl ClientContext for Context {
             return;
         }
         let headings = match self.reports.heading_wanted.load(Ordering::Relaxed) {
-            true => leaders::headings(statistics),
-            false => Ok(Vec::new()),
+            true => leaders::headings(statistics).map(Some),
+            false => Ok(None),
         };
         let (statistics, headings) = match (Statistics::read(statistics), headings) {
             (Ok(statistics), Ok(headings)) => (statistics, headings),
@@ -204,7 +206,12 @@ impl ClientContext for Context {
                 return tracing::debug!(%error, "the statistics of librdkafka cannot be read");
             }
         };
-        *lock(&self.reports.headings) = headings;
+        let mut known = lock(&self.reports.headings);
+        // The one that is forgotten under this lock is not to come back.
+        if self.is_current() {
+            *known = headings;
+        }
+        drop(known);
         let up = statistics.brokers_up();
         *lock(&self.reports.brokers_up) = Some(up);
         if up > 0 {

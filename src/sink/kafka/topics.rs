@@ -60,6 +60,15 @@ pub struct Answer {
     finding: Finding,
 }
 
+impl Answer {
+    /// The broker that leads a partition, when this is about its topic.
+    pub(super) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+        let Finding::Exists(accepts) = &self.finding else { return None };
+        let leader = accepts.leaders.get(usize::try_from(partition).ok()?).filter(|leader| **leader >= 0)?;
+        (self.asked.name == topic).then_some(*leader)
+    }
+}
+
 impl Known {
     /// Nobody needs to know of a topic that was deleted when its last event had long arrived.
     fn is_needed(&self) -> bool {
@@ -179,12 +188,6 @@ impl Topics {
         self.known.iter().find(waits).map(|known| known.name.as_str())
     }
 
-    /// The broker that leads a partition, as the cluster said last.
-    pub(super) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
-        let Finding::Exists(accepts) = &self.known[self.ids.get(topic)?.index()].finding else { return None };
-        accepts.leaders.get(usize::try_from(partition).ok()?).copied().filter(|leader| *leader >= 0)
-    }
-
     /// The smallest message that some topic refuses.
     pub(super) fn smallest_limit(&self) -> Option<usize> {
         let limit = |finding: &Finding| match finding {
@@ -286,7 +289,7 @@ pub(super) fn look_up(
     topics: Vec<Asked>,
     create: Option<&CreateTopics>,
 ) -> Vec<Answer> {
-    let mut silent = None;
+    let (mut silent, mut tells) = (None, true);
     let ask = |asked: Asked| {
         let name = &asked.name;
         // A cluster that does not answer about one topic would take as long for each of the others.
@@ -302,8 +305,10 @@ pub(super) fn look_up(
                 Err(problem) => Finding::Forbidden(format!("it cannot be created: {problem}")),
             };
         }
-        if let Finding::Exists(accepts) = &mut finding {
-            describe(admin, name, accepts);
+        if let Finding::Exists(accepts) = &mut finding
+            && tells
+        {
+            tells = describe(admin, name, accepts);
         }
         Answer { asked, finding }
     };
@@ -350,8 +355,8 @@ fn create_topic(admin: &AdminClient<DefaultClientContext>, name: &str, create: &
     }
 }
 
-/// Fills in what the topic's configuration says; what we may not read stays unknown.
-fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut Accepts) {
+/// Fills in what the topic's configuration says; what we may not read stays unknown. False when nobody answers.
+fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut Accepts) -> bool {
     let options = AdminOptions::new();
     let topic = ResourceSpecifier::Topic(name);
     let asked = admin.describe_configs([&topic], &options);
@@ -360,7 +365,7 @@ fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut
         Ok(Some(Ok(config))) => config,
         Ok(Some(Err(code))) => return unknown(name, &KafkaError::AdminOp(code)),
         Err(error) => return unknown(name, &error),
-        Ok(None) => return,
+        Ok(None) => return true,
     };
     let value = |key: &str| config.get(key).and_then(|entry| entry.value.as_deref());
     accepts.max_message_bytes = value("max.message.bytes").and_then(|text| text.parse().ok());
@@ -372,10 +377,12 @@ fn describe(admin: &AdminClient<DefaultClientContext>, name: &str, accepts: &mut
         accepts.oldest_ms = bound("message.timestamp.before.max.ms");
         accepts.newest_ms = bound("message.timestamp.after.max.ms");
     }
+    true
 }
 
-fn unknown(topic: &str, error: &KafkaError) {
+fn unknown(topic: &str, error: &KafkaError) -> bool {
     tracing::debug!(topic, %error, "the topic's configuration cannot be read");
+    !matches!(error, KafkaError::AdminOp(RDKafkaErrorCode::OperationTimedOut))
 }
 
 #[cfg(test)]

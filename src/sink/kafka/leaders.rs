@@ -4,17 +4,19 @@
 //! that was deleted and made again begins at epoch 0: unless it has its former leader by chance, its records are taken to
 //! a broker that refuses them, for ever. Where the producer heads comes from its statistics, who leads from the cluster.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
 use serde::Deserialize;
 
 use crate::sink::{Failure, Whose};
 
-/// A producer that is well has asked who leads by then: it does so with every refusal.
-const ASTRAY: Duration = Duration::from_secs(5);
-/// A broker that owes an answer for longer refuses nothing: who asks it waits for it, and for nobody else.
-const SILENT_MICROS: i64 = 500_000;
+/// A producer that is well asks who leads with every refusal, and as soon as it has given a silent broker up.
+const SLACK: Duration = Duration::from_secs(5);
+/// How long it waits for one, in milliseconds, where nothing is set.
+const GIVEN_UP_AFTER: [(&str, u64); 2] =
+    [("socket.timeout.ms", 60_000), ("socket.connection.setup.timeout.ms", 30_000)];
 
 /// The broker that a partition's records are taken to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,16 +29,7 @@ pub(super) struct Heading {
 /// The part of the statistics that tells it.
 #[derive(Debug, Deserialize)]
 struct Statistics {
-    brokers: HashMap<String, Broker>,
     topics: HashMap<String, Topic>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Broker {
-    nodeid: i32,
-    waitresp_msg_cnt: i64,
-    txidle: i64,
-    rxidle: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,14 +47,11 @@ struct Partition {
     acked_msgid: u64,
 }
 
-/// Where every partition with records is headed. Others may be behind the times: nobody needs to know who leads them. Those
-/// that wait for a silent broker are not lost: its silence has an end, and then the producer looks around.
+/// Where every partition with records is headed. Others may be behind the times: nobody needs to know who leads them.
 pub(super) fn headings(statistics: &[u8]) -> serde_json::Result<Vec<Heading>> {
     let statistics: Statistics = serde_json::from_slice(statistics)?;
-    let is_silent = |it: &&Broker| it.waitresp_msg_cnt > 0 && it.rxidle.min(it.txidle) > SILENT_MICROS;
-    let silent: HashSet<i32> = statistics.brokers.values().filter(is_silent).map(|it| it.nodeid).collect();
     // A partition that was gone for a moment counts its records from the beginning, and its answers not.
-    let is_headed = |it: &Partition| it.msgs != it.acked_msgid && !silent.contains(&it.broker);
+    let is_headed = |it: &Partition| it.msgs != it.acked_msgid;
     let of_topic = |(name, topic): (String, Topic)| {
         let partitions = topic.partitions.into_values().filter(is_headed);
         partitions.map(move |it| Heading { topic: name.clone(), partition: it.partition, broker: it.broker })
@@ -70,12 +60,21 @@ pub(super) fn headings(statistics: &[u8]) -> serde_json::Result<Vec<Heading>> {
 }
 
 /// Records that go to a broker that does not lead their partition, and since when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Astray {
+    /// A producer that is well has found the leader by then.
+    patience: Duration,
     since: HashMap<Heading, Instant>,
 }
 
 impl Astray {
+    /// Of producers with these settings.
+    pub(super) fn new(config: &ClientConfig) -> Astray {
+        let set = |(name, default)| config.get(name).and_then(|text| text.parse().ok()).unwrap_or(default);
+        let given_up = GIVEN_UP_AFTER.map(set).into_iter().max().unwrap_or_default();
+        Astray { patience: Duration::from_millis(given_up) + SLACK, since: HashMap::new() }
+    }
+
     /// Compares where the producer heads with the leader that the cluster names. What has been wrong for too long is the
     /// failure of a producer that will not find its way.
     pub(super) fn compare(
@@ -90,7 +89,7 @@ impl Astray {
             let Heading { topic, partition, broker } = &heading;
             let Some(leads) = leader(topic, *partition).filter(|leads| leads != broker) else { continue };
             let since = known.get(&heading).copied().unwrap_or(now);
-            if now.saturating_duration_since(since) >= ASTRAY {
+            if now.saturating_duration_since(since) >= self.patience {
                 let message = format!(
                     "the client takes partition {partition} to broker {broker}, although broker {leads} leads it, as \
                      happens when a topic is deleted and made again"
@@ -117,54 +116,42 @@ mod tests {
     }
 
     #[test]
-    fn only_partitions_with_records_head_anywhere_and_none_while_their_broker_owes_an_answer() {
-        let partition = |id: i32, broker: i32, taken: u64, acknowledged: u64| {
+    fn only_partitions_with_records_head_anywhere() {
+        let partition = |id: i32, taken: u64, acknowledged: u64| {
             format!(
-                r#""{id}": {{ "partition": {id}, "broker": {broker}, "leader": 7, "msgq_cnt": 0, "msgs": {taken},
+                r#""{id}": {{ "partition": {id}, "broker": 7, "leader": 7, "msgq_cnt": 0, "msgs": {taken},
                    "acked_msgid": {acknowledged} }}"#
             )
         };
-        let broker = |id: i32, owes: i64, idle: i64| {
-            format!(
-                r#""b{id}": {{ "nodeid": {id}, "state": "UP", "waitresp_msg_cnt": {owes}, "txidle": {idle},
-                   "rxidle": {idle} }}"#
-            )
-        };
-        let brokers = [broker(6, 1, 900_000), broker(7, 1, 3000), broker(8, 0, 900_000), broker(-1, 0, -1)];
-        let partitions = [
-            partition(0, 7, 0, 0),
-            partition(1, 7, 1, 0),
-            partition(2, 7, 9, 9),
-            partition(3, 8, 9, 8),
-            partition(4, 6, 9, 8),
-        ];
+        let partitions = [partition(0, 0, 0), partition(1, 1, 0), partition(2, 9, 9), partition(3, 9, 8)];
         let json = format!(
-            r#"{{ "brokers": {{ {} }}, "topics": {{ "orders": {{ "age": 1, "partitions": {{ {} }} }} }} }}"#,
-            brokers.join(", "),
+            r#"{{ "brokers": {{}}, "topics": {{ "orders": {{ "age": 1, "partitions": {{ {} }} }} }} }}"#,
             partitions.join(", ")
         );
         let mut headings = headings(json.as_bytes()).unwrap();
         headings.sort_by_key(|it| it.partition);
-        assert_eq!(headings, [heading(1, 7), heading(3, 8)]);
+        assert_eq!(headings, [heading(1, 7), heading(3, 7)]);
     }
 
     #[test]
     fn a_leader_that_moves_is_followed_and_one_that_is_never_found_is_a_failure() {
-        let (mut astray, start) = (Astray::default(), Instant::now());
+        let mut config = ClientConfig::new();
+        config.set("socket.timeout.ms", "3000").set("socket.connection.setup.timeout.ms", "10000");
+        let (mut astray, start) = (Astray::new(&config), Instant::now());
         let leader = |_: &str, partition: i32| [Some(1), None, Some(2)][partition as usize];
         let mut at = |seconds: u64, headings: &[Heading]| {
             astray.compare(headings.to_vec(), leader, start + Duration::from_secs(seconds))
         };
         // Right, unknown, wrong.
         let headings = [heading(0, 1), heading(1, 9), heading(2, 1)];
-        assert_eq!((at(0, &headings), at(4, &headings)), (None, None));
-        let failure = at(5, &headings).expect("it is wrong for five seconds");
+        assert_eq!((at(0, &headings), at(14, &headings)), (None, None));
+        let failure = at(15, &headings).expect("it was wrong for longer than a silent broker is waited for");
         assert!(failure.message.contains("partition 2 to broker 1, although broker 2 leads"), "{}", failure.message);
         // It has found its leader, and loses it again later.
-        assert_eq!(at(6, &[heading(2, 2)]), None);
-        assert_eq!((at(7, &headings), at(11, &headings)), (None, None));
-        assert!(at(12, &headings).is_some());
+        assert_eq!(at(16, &[heading(2, 2)]), None);
+        assert_eq!((at(17, &headings), at(31, &headings)), (None, None));
+        assert!(at(32, &headings).is_some());
         // Wrong twice, but not in the same way.
-        assert_eq!((at(13, &[heading(2, 3)]), at(17, &[heading(2, 3)])), (None, None));
+        assert_eq!((at(33, &[heading(2, 3)]), at(47, &[heading(2, 3)])), (None, None));
     }
 }

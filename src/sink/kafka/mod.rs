@@ -88,6 +88,7 @@ impl Kafka {
         let batch_bytes = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(BATCH_BYTES);
         let reports = Arc::new(Reports::default());
         let producer = producer(&config, batch_bytes, &reports, &metrics, 0)?;
+        let astray = Astray::new(&config);
         let admin = admin_config(kafka).create().map_err(misconfigured)?;
         Ok(Kafka {
             config,
@@ -97,7 +98,7 @@ impl Kafka {
             producer,
             admin: Arc::new(admin),
             topics: Topics::default(),
-            astray: Astray::default(),
+            astray,
             typed_batch_bytes: batch_bytes,
             batch_bytes,
             largest_batch: usize::MAX,

@@ -21,11 +21,12 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// What the record takes of memory while it is in flight. librdkafka's own limit counts value bytes only, and a
-    /// message of 500 bytes was measured to take 714, about 100 more for each header.
+    /// What the record takes of memory while it is in flight, with its share of the batches that are made of it and of what
+    /// the heap keeps around them: with five headers, records of 500 bytes were measured to take 2,000 each. librdkafka's
+    /// own limit counts value bytes only.
     pub fn weight(&self) -> u64 {
         let value = self.value.map_or(0, <[u8]>::len);
-        (220 + self.topic.len() + self.key.len() + value + self.headers.len() * 100 + self.headers.bytes()) as u64
+        (600 + self.topic.len() + self.key.len() + value + self.headers.len() * 200 + self.headers.bytes()) as u64
     }
 }
 

@@ -173,7 +173,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let now = Instant::now();
         let limits = config::Limits {
-            memory: dice.between(600, 6000),
+            memory: dice.between(1200, 12_000),
             window: dice.between(2, 40) as usize,
             event: 1 << 20,
             settle: Duration::from_millis(dice.between(5, 500)),

@@ -58,24 +58,18 @@ fn a_topic_deleted_and_created_again_under_load_gets_whatever_its_former_life_ha
 #[test]
 fn a_topic_whose_next_life_has_another_leader_gets_its_events() {
     let kafka = Kafka::options().brokers(2).start();
-    let scene = Scene::on(&Postgres::shared(), &kafka);
+    let scene = Scene { aggregate_type: "remade".into(), ..Scene::on(&Postgres::shared(), &kafka) };
     let topic = "outbox.event.remade";
-    let write = || {
-        let insert = "insert into outbox (aggregate_type, aggregate_id, event_type, payload)
-                      values ('remade', 'k', 't', '1') returning id::text";
-        let id: String = scene.database.connect().query_one(insert, &[]).unwrap().get(0);
-        id
-    };
     kafka.create_topic_led_by(topic, 0);
     let led_by = kafka.move_leader(topic, 0);
     let reader = Reader::start(&kafka, &[topic]);
     let mut relay = scene.relay();
-    let first = write();
+    let first = scene.write("k", "1");
     assert!(reader.wait_all(&HashSet::from([first.as_str()]), PATIENCE), "{}", relay.log());
 
     let struck = Instant::now();
     kafka.delete_topic(topic);
-    let second = write();
+    let second = scene.write("k", "2");
     relay.wait_noticed(struck, "topic_missing");
     kafka.create_topic_led_by(topic, 1 - led_by);
     let reader = Reader::start(&kafka, &[topic]);

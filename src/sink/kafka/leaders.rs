@@ -14,9 +14,8 @@ use crate::sink::{Failure, Whose};
 
 /// A producer that is well asks who leads with every refusal, and as soon as it has given a silent broker up.
 const SLACK: Duration = Duration::from_secs(5);
-/// How long it waits for one, in milliseconds, where nothing is set.
-const GIVEN_UP_AFTER: [(&str, u64); 2] =
-    [("socket.timeout.ms", 60_000), ("socket.connection.setup.timeout.ms", 30_000)];
+/// What tells how long it waits for one, in milliseconds. Every producer of ours has them set.
+const GIVEN_UP_AFTER: [&str; 2] = ["socket.timeout.ms", "socket.connection.setup.timeout.ms"];
 
 /// The broker that a partition's records are taken to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,8 +69,8 @@ pub(super) struct Astray {
 impl Astray {
     /// Of producers with these settings.
     pub(super) fn new(config: &ClientConfig) -> Astray {
-        let set = |(name, default)| config.get(name).and_then(|text| text.parse().ok()).unwrap_or(default);
-        let given_up = GIVEN_UP_AFTER.map(set).into_iter().max().unwrap_or_default();
+        let set = |name| config.get(name).and_then(|text| text.parse().ok());
+        let given_up = GIVEN_UP_AFTER.into_iter().filter_map(set).max().unwrap_or_default();
         Astray { patience: Duration::from_millis(given_up) + SLACK, since: HashMap::new() }
     }
 

@@ -10,6 +10,7 @@ mod reports;
 mod statistics;
 mod topics;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -159,10 +160,11 @@ impl Kafka {
     /// The cluster's answer. Answers with what the producer fails at without ever saying so: it does not find a
     /// partition's leader any more.
     pub fn learn(&mut self, answers: Vec<Answer>, now: Instant) -> Option<Failure> {
-        // What the cluster said earlier does not count: a leader may have moved since.
-        let leader = |topic: &str, partition: i32| answers.iter().find_map(|answer| answer.leader(topic, partition));
-        let headings = self.reports.take_headings();
-        let failure = headings.and_then(|headings| self.astray.compare(headings, leader, now));
+        let failure = self.reports.take_headings().and_then(|headings| {
+            // What the cluster said earlier does not count: a leader may have moved since.
+            let answers: HashMap<&str, &Answer> = answers.iter().map(|answer| (answer.topic(), answer)).collect();
+            self.astray.compare(headings, |topic, partition| answers.get(topic)?.leader(partition), now)
+        });
         self.topics.learn(answers);
         self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
         failure

@@ -196,22 +196,19 @@ impl ClientContext for Context {
         if !self.is_current() {
             return;
         }
-        let headings = match self.reports.heading_wanted.load(Ordering::Relaxed) {
-            true => leaders::headings(statistics).map(Some),
-            false => Ok(None),
-        };
-        let (statistics, headings) = match (Statistics::read(statistics), headings) {
-            (Ok(statistics), Ok(headings)) => (statistics, headings),
-            (Err(error), _) | (_, Err(error)) => {
-                return tracing::debug!(%error, "the statistics of librdkafka cannot be read");
+        let unreadable = |error| tracing::debug!(%error, "the statistics of librdkafka cannot be read");
+        if self.reports.heading_wanted.load(Ordering::Relaxed) {
+            let headings = leaders::headings(statistics).map_err(unreadable).ok();
+            let mut known = lock(&self.reports.headings);
+            // What is forgotten under this lock is not to come back.
+            if self.is_current() && self.reports.heading_wanted.load(Ordering::Relaxed) {
+                *known = headings;
             }
-        };
-        let mut known = lock(&self.reports.headings);
-        // The one that is forgotten under this lock is not to come back.
-        if self.is_current() {
-            *known = headings;
         }
-        drop(known);
+        let statistics = match Statistics::read(statistics) {
+            Ok(statistics) => statistics,
+            Err(error) => return unreadable(error),
+        };
         let up = statistics.brokers_up();
         *lock(&self.reports.brokers_up) = Some(up);
         if up > 0 {

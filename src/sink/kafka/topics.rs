@@ -61,11 +61,15 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The broker that leads a partition, when this is about its topic.
-    pub(super) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+    /// Which topic it is about.
+    pub(super) fn topic(&self) -> &str {
+        &self.asked.name
+    }
+
+    /// The broker that leads a partition, if one does.
+    pub(super) fn leader(&self, partition: i32) -> Option<i32> {
         let Finding::Exists(accepts) = &self.finding else { return None };
-        let leader = accepts.leaders.get(usize::try_from(partition).ok()?).filter(|leader| **leader >= 0)?;
-        (self.asked.name == topic).then_some(*leader)
+        accepts.leaders.get(usize::try_from(partition).ok()?).copied().filter(|leader| *leader >= 0)
     }
 }
 
@@ -289,19 +293,22 @@ pub(super) fn look_up(
     topics: Vec<Asked>,
     create: Option<&CreateTopics>,
 ) -> Vec<Answer> {
+    // A cluster that does not answer about one topic would take as long for each of the others.
     let (mut silent, mut tells) = (None, true);
-    let ask = |asked: Asked| {
-        let name = &asked.name;
-        // A cluster that does not answer about one topic would take as long for each of the others.
+    let mut look = |name: &str| {
         let found = silent.clone().map_or_else(|| exists(admin, name), Err);
-        let mut finding = found.unwrap_or_else(|error| {
+        found.unwrap_or_else(|error| {
             let words = error.to_string();
             silent = Some(error);
             Finding::Unanswered(words)
-        });
+        })
+    };
+    let ask = |asked: Asked| {
+        let name = &asked.name;
+        let mut finding = look(name);
         if let (Finding::Missing, true, Some(create)) = (&finding, asked.needed, create) {
             finding = match create_topic(admin, name, create) {
-                Ok(()) => exists(admin, name).unwrap_or_else(|error| Finding::Unanswered(error.to_string())),
+                Ok(()) => look(name),
                 Err(problem) => Finding::Forbidden(format!("it cannot be created: {problem}")),
             };
         }

@@ -440,17 +440,18 @@ struct Desk<'p> {
 impl Desk<'_> {
     fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> std::result::Result<Flow, Rejected> {
         let record = self.router.route(row)?;
-        let bytes = record.weight();
+        let (bytes, weight) = (record.bytes(), record.weight());
         let rejected = |reason, message| Rejected { position: row.position, event: row.id(), reason, message };
         if bytes > self.limits.event {
             let message = format!("it takes {bytes} bytes, more than limits.event = {}", self.limits.event);
             return Err(rejected("too_large", message));
         }
-        let full = self.ledger.inflight() > 0 && self.ledger.inflight_bytes() + bytes > self.limits.memory;
+        let full = self.ledger.inflight() > 0 && self.ledger.inflight_bytes() + weight > self.limits.memory;
         if full || self.careful.holds(record.topic, row.position) {
             return Ok(Flow::Held);
         }
-        let ticket = self.ledger.issue(Entry { position: row.position, committed_at: row.committed_at, bytes });
+        let entry = Entry { position: row.position, committed_at: row.committed_at, bytes: weight };
+        let ticket = self.ledger.issue(entry);
         match sink.offer(&record, ticket) {
             Ok(()) => {
                 self.careful.offered(record.topic, row.position, || row.id());

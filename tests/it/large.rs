@@ -243,3 +243,44 @@ fn number(record: &Seen) -> u64 {
     let value = record.value().trim_start_matches('[');
     value.split(',').next().unwrap().parse().unwrap()
 }
+
+/// A broker that takes some, and stops, keeps the queue full: whatever the events are like, that takes no more memory than
+/// was allowed.
+#[test]
+fn a_queue_that_is_full_of_small_or_large_events_takes_the_memory_that_it_may() {
+    const ALLOWED: u64 = 32 * MIB;
+    let kafka = Kafka::private();
+    for (bytes, events) in [(500, 100_000), (4_000, 30_000), (60_000, 3_000)] {
+        let mut scene = Scene::on(&Postgres::shared(), &kafka);
+        // Not the reader's topic, which would keep them all in memory.
+        let topic = format!("{}-bulk", scene.topic);
+        kafka.create_topic(&topic, PARTITIONS);
+        let block = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"");
+        scene.config = scene.config.without("route").add("route", &block).set("postgres.sender_timeout", "30s");
+        let relay = scene.relay();
+        let idle = relay.rss_bytes();
+        scene.database.exec(&format!(
+            "insert into outbox (id, aggregate_type, aggregate_id, event_type, payload)
+             select lpad(to_hex(n), 32, '0')::uuid, 'bulk', 'key-' || n % {KEYS}, 'made',
+                    to_jsonb((select string_agg(md5((n * 10000 + m)::text), '') from generate_series(1, {bytes} / 32) as m))
+             from generate_series(1, {events}) as n"
+        ));
+        let (mut peak, mut fullest) = (0, 0.0);
+        let done = within(Duration::from_secs(60), || {
+            kafka.node(0).pause();
+            for _ in 0..10 {
+                std::thread::sleep(Duration::from_millis(30));
+                peak = relay.rss_bytes().max(peak);
+                fullest = relay.metric("outboxd_inflight_bytes").unwrap_or_default().max(fullest);
+            }
+            kafka.node(0).resume();
+            std::thread::sleep(Duration::from_millis(100));
+            (relay.published() >= f64::from(events)).then_some(())
+        });
+        assert!(done.is_some(), "{} of {events} events\n{}", relay.published(), relay.log());
+        assert!(fullest > ALLOWED as f64 * 0.9, "the queue was never full: {fullest}");
+        let took = peak - idle;
+        eprintln!("a queue full of {bytes} bytes each: {} MB", took / 1_000_000);
+        assert!(took <= ALLOWED, "events of {bytes} bytes took {took} bytes of memory");
+    }
+}

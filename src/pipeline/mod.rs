@@ -49,7 +49,7 @@ pub enum Action {
     Status(Ask),
     /// Leave the session, politely where somebody listens, and open another one.
     Reconnect(Why),
-    /// Make the producer forget records.
+    /// Make the producer forget records; then call `purged`.
     Purge(Purge),
     /// The fence has ended: put our name on the slot, then call `claimed` or `claim_failed`.
     Claim,
@@ -138,7 +138,7 @@ pub struct Pipeline {
     stopping: Option<Stopping>,
     /// An event cannot be published: the line stands until the process ends.
     rejected: bool,
-    /// Records were purged in flight: until then they may land.
+    /// Records were purged in flight, or will be: until then they may land.
     unknown_until: Option<Instant>,
     oddities: Oddities,
     actions: VecDeque<Action>,
@@ -948,6 +948,22 @@ mod tests {
         let timeout = bench.pipeline.settings.sender_timeout;
         assert!(!bench.pipeline.may_hand_over(bench.now + timeout - Duration::from_millis(1)));
         assert!(bench.pipeline.may_hand_over(bench.now + timeout));
+    }
+
+    #[test]
+    fn what_is_purged_later_than_was_decided_may_land_later() {
+        let mut bench = Bench::ready();
+        bench.begin(200);
+        (0..2).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+        bench.fail(Whose::World);
+        bench.pipeline.tick(bench.now);
+        // The process sleeps here, and is told to stop.
+        bench.ack();
+        let timeout = bench.pipeline.settings.sender_timeout;
+        let woken = bench.now + timeout * 2;
+        bench.pipeline.purged(woken);
+        assert!(!bench.pipeline.may_hand_over(woken + timeout - Duration::from_millis(1)));
+        assert!(bench.pipeline.may_hand_over(woken + timeout));
     }
 
     #[test]

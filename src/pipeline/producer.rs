@@ -171,10 +171,17 @@ impl Pipeline {
     }
 
     fn purge_everything(&mut self, now: Instant) {
-        if self.ledger.inflight() > 0 {
-            self.unknown_until = Some(now + self.settings.sender_timeout);
-        }
+        self.unknown_until = match self.ledger.inflight() {
+            0 => self.unknown_until.filter(|end| now < *end),
+            _ => Some(now + self.settings.sender_timeout),
+        };
         self.actions.push_back(Action::Purge(Purge::Everything));
+    }
+
+    /// What was to be purged is purged. The process may have slept since that was decided: what may still land may do so
+    /// from now on.
+    pub fn purged(&mut self, now: Instant) {
+        self.unknown_until = self.unknown_until.map(|end| end.max(now + self.settings.sender_timeout));
     }
 
     fn replace_producer(&mut self, cause: Cause) {

@@ -372,7 +372,10 @@ impl Relay {
                     self.pipeline.claim_failed(outside.now);
                 }
             }
-            Action::Purge(purge) => self.purge(purge, outside),
+            Action::Purge(purge) => {
+                self.purge(purge, outside);
+                self.pipeline.purged(outside.now);
+            }
             Action::NewProducer => {
                 self.producer.renew(self.name, outside.now, &mut outside.cluster);
                 self.producer_ready_at = Some(outside.later(300));

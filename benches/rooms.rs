@@ -64,7 +64,7 @@ fn ledger(bencher: Bencher) {
         commit += 10;
         let tickets: [Ticket; EVENTS] = std::array::from_fn(|row| {
             let position = Position { commit: Lsn(commit), row: row as u64 + 1 };
-            ledger.issue(Entry { position, committed_at: 0, bytes: 700 })
+            ledger.issue(Entry { position, committed_at: 0, bytes: 700, weight: 3000 })
         });
         ledger.mark(Lsn(commit + 5));
         for ticket in tickets {

@@ -54,8 +54,10 @@ pub struct Entry {
     pub position: Position,
     /// When its transaction was committed, microseconds since 2000-01-01 UTC.
     pub committed_at: i64,
-    /// What its record takes of `limits.memory`.
+    /// Its record's bytes.
     pub bytes: u64,
+    /// What its record takes of `limits.memory`.
+    pub weight: u64,
 }
 
 /// What the ledger knows of a row that arrives, perhaps not for the first time.
@@ -162,7 +164,7 @@ impl Ledger {
             Known::Held => panic!("row {} was offered while it is held", entry.position),
         };
         self.inflight += 1;
-        self.inflight_bytes += entry.bytes;
+        self.inflight_bytes += entry.weight;
         Ticket { number, generation: self.generation }
     }
 
@@ -247,7 +249,7 @@ impl Ledger {
         self.inflight
     }
 
-    /// Their bytes.
+    /// What they take of memory.
     pub fn inflight_bytes(&self) -> u64 {
         self.inflight_bytes
     }
@@ -317,7 +319,7 @@ impl Ledger {
         assert_eq!(slot.state, State::InFlight, "row {} was answered twice", slot.entry.position);
         slot.state = state;
         self.inflight -= 1;
-        self.inflight_bytes -= slot.entry.bytes;
+        self.inflight_bytes -= slot.entry.weight;
         Some(slot)
     }
 
@@ -340,7 +342,7 @@ mod tests {
     use super::*;
 
     fn entry(commit: u64, row: u64) -> Entry {
-        Entry { position: Position { commit: Lsn(commit), row }, committed_at: 0, bytes: 10 }
+        Entry { position: Position { commit: Lsn(commit), row }, committed_at: 0, bytes: 1, weight: 10 }
     }
 
     #[test]

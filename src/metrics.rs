@@ -100,7 +100,7 @@ impl Metrics {
             events_rejected: counters("outboxd_events_rejected_total", "Events that cannot be published.", &["reason"]),
             bytes_published: counter(
                 "outboxd_bytes_published_total",
-                "Bytes of their records, as accounted against limits.memory.",
+                "Bytes of their records, without Kafka's framing.",
             ),
             publish_seconds: register(&registry, Histogram::with_opts(publish.buckets(PUBLISH_BUCKETS.into()))),
             reconnects: counters("outboxd_reconnects_total", "Connections that were lost and made again.", &["side"]),
@@ -249,11 +249,7 @@ impl Scrape {
             self.integer("outboxd_lag_bytes", "WAL between the confirmed position and the server's end.", bytes as i64);
         }
         self.integer("outboxd_inflight_events", "Records offered and not yet answered.", status.inflight_events as i64);
-        self.integer(
-            "outboxd_inflight_bytes",
-            "Their bytes, as counted against limits.memory.",
-            status.inflight_bytes as i64,
-        );
+        self.integer("outboxd_inflight_bytes", "What they take of limits.memory.", status.inflight_bytes as i64);
         self.integer("outboxd_confirmed_lsn", "The confirmed position as a number.", status.confirmed.0 as i64);
         let Some(slot) = &status.slot_facts else { return };
         self.integer("outboxd_slot_retained_bytes", "WAL the slot keeps on disk.", slot.retained_bytes as i64);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use outboxd::config::Config;
 use outboxd::lsn::Lsn;
+use outboxd::sink::kafka::BATCH_BYTES;
 use outboxd::source::Encoding;
 use outboxd::source::wire::{Frame, GATHER, Pace, Reading, Reply, Session, StandbyStatus, Start};
 use rdkafka::client::ClientContext;
@@ -146,7 +147,7 @@ impl ProducerContext for AllTaken {
 pub fn client(brokers: &str) -> ClientConfig {
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
-    client.set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", "262144");
+    client.set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", BATCH_BYTES.to_string());
     client.set("partitioner", "murmur2_random").set("queue.buffering.max.messages", "50000");
     client
 }

@@ -9,9 +9,6 @@ use super::Finding;
 use super::facts::{Facts, Traffic};
 use super::words;
 
-/// librdkafka's own `message.max.bytes`.
-const CLIENT_MAX_BYTES: i64 = 1_000_000;
-
 pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
     let cluster = &facts.kafka;
     let mut findings: Vec<Finding> = reach(&config.kafka, &cluster.reach, &cluster.brokers).into_iter().collect();
@@ -27,7 +24,7 @@ pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
     }
     findings.push(write(&config.kafka, &present));
     findings.push(insync(&config.kafka, &present));
-    findings.push(size(&config.kafka, &present));
+    findings.push(size(config, &present));
     findings.push(cleanup(&present));
     findings.push(retention(&config.kafka, &present));
     findings.push(timestamp(&config.kafka, &present));
@@ -233,18 +230,17 @@ fn insync(kafka: &Kafka, topics: &[Present<'_>]) -> Finding {
     }
 }
 
-fn size(kafka: &Kafka, topics: &[Present<'_>]) -> Finding {
+fn size(config: &Config, topics: &[Present<'_>]) -> Finding {
     const ID: &str = "kafka.size";
-    let client = kafka.properties.get("message.max.bytes").and_then(|value| value.reveal().parse().ok());
-    let client: i64 = client.unwrap_or(CLIENT_MAX_BYTES);
+    let ours = i64::try_from(config.limits.event).unwrap_or(i64::MAX);
     let read = |bytes: i64| words::bytes(bytes as f64);
-    if let Some(topic) = topics.iter().find(|topic| topic.traffic.largest > client) {
+    if let Some(topic) = topics.iter().find(|topic| topic.traffic.largest > ours) {
         let largest = topic.traffic.largest;
         return Finding::fail(
             ID,
-            format!("a row for topic \"{}\" has {}, more than message.max.bytes", topic.name, read(largest)),
+            format!("a row for topic \"{}\" has {}, more than limits.event", topic.name, read(largest)),
         )
-        .hint(format!("in [kafka]: properties = {{ \"message.max.bytes\" = \"{}\" }}", largest * 2));
+        .hint(format!("in [limits]: event = {}, and memory at least as much", largest * 2));
     }
     let too_large = topics.iter().find_map(|topic| {
         let limit = topic.number("max.message.bytes")?;
@@ -256,14 +252,13 @@ fn size(kafka: &Kafka, topics: &[Present<'_>]) -> Finding {
             ID,
             format!("a row for topic \"{}\" has {}, and the topic takes {}", topic.name, read(largest), read(limit)),
         )
-        .hint(alter(kafka, topic.name, &format!("max.message.bytes={}", largest * 2)));
+        .hint(alter(&config.kafka, topic.name, &format!("max.message.bytes={}", largest * 2)));
     }
     if topics.iter().any(|topic| topic.config.is_none()) {
         return hidden(ID, topics);
     }
     let largest = topics.iter().map(|topic| topic.traffic.largest).max().unwrap_or(0);
-    let smallest =
-        topics.iter().filter_map(|topic| topic.number("max.message.bytes")).min().unwrap_or(client).min(client);
+    let smallest = topics.iter().filter_map(|topic| topic.number("max.message.bytes")).min().unwrap_or(ours).min(ours);
     Finding::ok(ID, format!("the largest sampled payload has {}, {} are taken", read(largest), read(smallest)))
 }
 

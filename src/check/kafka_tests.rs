@@ -128,12 +128,12 @@ fn acknowledged_events_are_on_two_disks() {
 #[test]
 fn the_largest_row_must_fit() {
     let of = |largest| Traffic { rows: 1, largest, ..Traffic::default() };
-    assert_finding(&judged("kafka.size", &[], of(500)), Ok, "500 bytes, 976.6 KiB are taken", "");
+    assert_finding(&judged("kafka.size", &[], of(500)), Ok, "500 bytes, 1.0 MiB are taken", "");
     assert_finding(
-        &judged("kafka.size", &[], of(2_000_000)),
+        &judged("kafka.size", &[], of(20_000_000)),
         Fail,
-        "message.max.bytes",
-        "\"message.max.bytes\" = \"4000000\"",
+        "more than limits.event",
+        "event = 40000000, and memory",
     );
     let small = [("max.message.bytes", "1000")];
     assert_finding(

@@ -18,7 +18,7 @@ const IN_FLIGHT: &str =
     "a partition takes any first sequence number, so the second of two first batches can hide the loss of the first";
 
 /// A name that ends in `*` covers all that start so. Both of librdkafka's names are listed where it has two.
-static RULES: [(&str, Rule); 21] = [
+static RULES: [(&str, Rule); 22] = [
     ("bootstrap.servers", refused("it has a field of its own", Some("kafka.brokers"))),
     ("metadata.broker.list", refused("it has a field of its own", Some("kafka.brokers"))),
     ("compression.codec", refused("it is another name of the same setting", Some("compression.type"))),
@@ -41,6 +41,7 @@ static RULES: [(&str, Rule); 21] = [
     ("queue.buffering.max.messages", refused("the relay bounds its own queue", Some("limits.window"))),
     ("queue.buffering.max.kbytes", refused("the relay bounds its own queue", Some("limits.memory"))),
     ("queue.buffering.*", refused("the relay bounds its own queue", Some("limits.memory and limits.window"))),
+    ("message.max.bytes", refused("it has a field of its own", Some("limits.event"))),
     ("queuing.strategy", refused("anything but fifo changes the order of records", None)),
     ("delivery.report.only.error", refused("the slot moves forward by the reports of success", None)),
 ];
@@ -96,6 +97,7 @@ mod tests {
             "bootstrap.servers",
             "metadata.broker.list",
             "compression.codec",
+            "message.max.bytes",
             "queuing.strategy",
             "delivery.report.only.error",
         ] {

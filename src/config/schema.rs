@@ -271,7 +271,8 @@ static LIMITS: [Field; 10] = [
         "memory",
         Kind::Size("1MiB", "1024GiB"),
         Is(r#""32MiB""#),
-        "Records in flight, headers and overhead included.",
+        "What records in flight take of memory, overhead included: twice their bytes, 600 for each, 200 for each header. One \
+         that takes more than all of it passes alone.",
     ),
     field(
         "window",

@@ -171,16 +171,16 @@ impl Pipeline {
     }
 
     fn purge_everything(&mut self, now: Instant) {
-        self.unknown_until = match self.ledger.inflight() {
-            0 => self.unknown_until.filter(|end| now < *end),
-            _ => Some(now + self.settings.sender_timeout),
-        };
+        if self.ledger.inflight() > 0 {
+            self.unknown_until = Some(now + self.settings.sender_timeout);
+        }
         self.actions.push_back(Action::Purge(Purge::Everything));
     }
 
-    /// What was to be purged is purged. The process may have slept since that was decided: what may still land may do so
-    /// from now on.
-    pub fn purged(&mut self, now: Instant) {
+    /// A producer that was replaced is taken apart: only now is it certain that it has purged what it was told to, and
+    /// sends nothing more. What it had sent may land from now on: the process may have slept since that was decided.
+    pub fn retired(&mut self, now: Instant) {
+        self.retiring -= 1;
         self.unknown_until = self.unknown_until.map(|end| end.max(now + self.settings.sender_timeout));
     }
 
@@ -188,6 +188,7 @@ impl Pipeline {
         self.ledger.renew();
         self.careful.renewed();
         self.producer.state = State::Renewing;
+        self.retiring += 1;
         self.actions.push_back(Action::NewProducer);
         if cause == Cause::LeaseLost {
             self.leave_session(Why::LeaseLost);

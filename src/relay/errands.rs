@@ -86,7 +86,7 @@ impl Relay {
             Err(_) => return,
         };
         match done {
-            Done::Retired => {}
+            Done::Retired => self.pipeline.retired(Instant::now()),
             Done::Claimed(since, result) => self.claimed(since, result),
             Done::Saved(save, result) => self.saved(save, result),
             Done::Topics(answers) => {

@@ -274,10 +274,7 @@ impl Relay {
         match action {
             Action::Status(ask) => self.send_status(ask),
             Action::Reconnect(why) => self.reconnect(why),
-            Action::Purge(purge) => {
-                self.sink.purge(purge);
-                self.pipeline.purged(Instant::now());
-            }
+            Action::Purge(purge) => self.sink.purge(purge),
             Action::Claim => self.send_claim(),
             Action::NewProducer => self.renew_producer(now),
             Action::Reject(rejected) => {

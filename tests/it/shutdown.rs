@@ -84,9 +84,23 @@ fn a_relay_told_to_stop_while_idle_leaves_at_once_and_in_good_order() {
     scene.reader.wait_count(1, PATIENCE);
     relay.sigterm();
     assert_eq!(relay.wait_exit(Duration::from_secs(3)), Some(0), "{}", relay.log());
-    let left = format!("select left_cleanly from outboxd.position where slot = '{}'", scene.config.slot());
-    assert_eq!(scene.database.ask(&left).as_deref(), Some("t"));
+    assert_eq!(scene.database.ask(&left_cleanly(&scene)).as_deref(), Some("t"));
     assert!(!relay.log().contains("WARN"), "{}", relay.log());
+}
+
+/// Its first producer had to make way for one with smaller batches: once nothing of it can land any more, nobody need wait.
+#[test]
+fn a_relay_whose_producer_was_replaced_a_while_ago_leaves_in_good_order() {
+    let scene = Scene::new();
+    scene.kafka.alter_topic(&scene.topic, &[("max.message.bytes", "100000")]);
+    let mut relay = scene.relay();
+    scene.write("k", "{}");
+    scene.reader.wait_count(1, PATIENCE);
+    assert_eq!(relay.producers_replaced(), 1.0, "{}", relay.log());
+    std::thread::sleep(Duration::from_secs(6));
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(Duration::from_secs(3)), Some(0), "{}", relay.log());
+    assert_eq!(scene.database.ask(&left_cleanly(&scene)).as_deref(), Some("t"), "{}", relay.log());
 }
 
 #[test]
@@ -250,4 +264,8 @@ fn stop(postgres: &Postgres, how: Stop) -> Duration {
     let begun = Instant::now();
     postgres.stop(how);
     begun.elapsed()
+}
+
+fn left_cleanly(scene: &Scene) -> String {
+    format!("select left_cleanly from outboxd.position where slot = '{}'", scene.config.slot())
 }

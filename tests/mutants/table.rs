@@ -17,7 +17,7 @@ const PRODUCER: &str = "src/pipeline/producer.rs";
 const CAREFUL: &str = "src/pipeline/careful.rs";
 const OUTBOX: &str = "src/source/outbox/mod.rs";
 
-pub const MUTANTS: [Mutant; 27] = [
+pub const MUTANTS: [Mutant; 28] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
@@ -174,8 +174,14 @@ pub const MUTANTS: [Mutant; 27] = [
     Mutant {
         name: "leave the clean mark although something was purged lately",
         file: PIPELINE,
-        text: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
+        text: "        self.ledger.inflight() == 0 && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
         instead: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now <= end)\n",
+    },
+    Mutant {
+        name: "leave the clean mark while a former producer may still send",
+        file: PIPELINE,
+        text: "        self.ledger.inflight() == 0 && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
+        instead: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
     },
     Mutant {
         name: "take a status that was sent for one that was read",

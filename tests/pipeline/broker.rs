@@ -202,6 +202,11 @@ impl Cluster {
         }
     }
 
+    /// A producer of this process is taken apart: until now, it may have sent what it was told to purge.
+    pub fn retired(&mut self, process: u64, now: Instant) {
+        self.late.iter_mut().filter(|purged| purged.process == process).for_each(|purged| purged.at = now);
+    }
+
     /// True while what this process purged lately is on its way.
     pub fn may_land(&self, process: u64, now: Instant) -> bool {
         self.late.iter().any(|purged| purged.process == process && now < purged.at + LAND_WITHIN)

@@ -31,6 +31,8 @@ pub struct Relay {
     connect_at: Instant,
     probe_at: Instant,
     producer_ready_at: Option<Instant>,
+    /// When producers that were replaced are taken apart.
+    retiring: Vec<Instant>,
     /// The last proof that the slot was ours.
     lease: Option<Instant>,
     /// The history that it knows.
@@ -79,6 +81,7 @@ impl Relay {
             connect_at: now,
             probe_at: now,
             producer_ready_at: None,
+            retiring: Vec::new(),
             lease: None,
             system: None,
             confirmed: Lsn::ZERO,
@@ -256,6 +259,10 @@ impl Relay {
         if self.link.is_none() && outside.now >= self.connect_at {
             self.connect(outside);
         }
+        for _ in self.retiring.extract_if(.., |at| outside.now >= *at) {
+            outside.cluster.retired(self.name, outside.now);
+            self.pipeline.retired(outside.now);
+        }
         if self.producer_ready_at.is_some_and(|at| outside.now >= at) {
             self.producer_ready_at = None;
             self.pipeline.producer_ready(outside.now);
@@ -372,13 +379,11 @@ impl Relay {
                     self.pipeline.claim_failed(outside.now);
                 }
             }
-            Action::Purge(purge) => {
-                self.purge(purge, outside);
-                self.pipeline.purged(outside.now);
-            }
+            Action::Purge(purge) => self.purge(purge, outside),
             Action::NewProducer => {
                 self.producer.renew(self.name, outside.now, &mut outside.cluster);
                 self.producer_ready_at = Some(outside.later(300));
+                self.retiring.push(outside.later(300));
             }
             Action::Reject(rejected) => {
                 outside.reject(&rejected);
@@ -443,7 +448,7 @@ impl Relay {
         outside.stops.push(announced);
         if self.sql_works(outside.now) && self.pipeline.may_hand_over(outside.now) && outside.holder == Some(self.name)
         {
-            let unknown = outside.cluster.may_land(self.name, outside.now);
+            let unknown = !self.retiring.is_empty() || outside.cluster.may_land(self.name, outside.now);
             promised!(!unknown, "its successor will not wait, and what it purged may still land");
             outside.holder = None;
         }

@@ -70,6 +70,13 @@ impl Seen {
         self.header("id").unwrap_or_default()
     }
 
+    /// What `limits.event` bounds.
+    pub fn bytes(&self) -> usize {
+        let length = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + length(value)).sum();
+        self.topic.len() + length(&self.key) + length(&self.value) + headers
+    }
+
     /// True when it was appended by then.
     fn was_there_at(&self, time_ms: i64) -> bool {
         self.appended_ms.expect("in a cluster, records carry the time of their append") <= time_ms

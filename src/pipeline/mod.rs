@@ -552,6 +552,17 @@ mod tests {
             bench
         }
 
+        /// A delivery failed, what was queued is purged, and the other record is answered.
+        fn after_a_failure() -> Bench {
+            let mut bench = Bench::ready();
+            bench.begin(200);
+            (0..2).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+            bench.fail(Whose::World);
+            assert_eq!(bench.actions(), [Action::Purge(Purge::Queued)]);
+            bench.ack();
+            bench
+        }
+
         fn session(&mut self, confirmed: u64) {
             self.session_after(LastHolder::Ours, confirmed);
         }
@@ -941,12 +952,7 @@ mod tests {
 
     #[test]
     fn what_a_broken_producer_had_queued_may_land_so_nothing_is_handed_over_for_a_while() {
-        let mut bench = Bench::ready();
-        bench.begin(200);
-        (0..2).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
-        bench.fail(Whose::World);
-        assert_eq!(bench.actions(), [Action::Purge(Purge::Queued)]);
-        bench.ack();
+        let bench = Bench::after_a_failure();
         assert_eq!(bench.pipeline.ledger().inflight(), 0);
         let timeout = bench.pipeline.settings.sender_timeout;
         assert!(!bench.pipeline.may_hand_over(bench.now + timeout - Duration::from_millis(1)));
@@ -955,12 +961,7 @@ mod tests {
 
     #[test]
     fn what_a_replaced_producer_had_may_land_until_long_after_it_is_taken_apart() {
-        let mut bench = Bench::ready();
-        bench.begin(200);
-        (0..2).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
-        bench.fail(Whose::World);
-        assert_eq!(bench.actions(), [Action::Purge(Purge::Queued)]);
-        bench.ack();
+        let mut bench = Bench::after_a_failure();
         assert_eq!(bench.actions(), [Action::Purge(Purge::Everything), Action::NewProducer]);
         // Nobody knows how long a thread sleeps between what was decided and what is done.
         let timeout = bench.pipeline.settings.sender_timeout;

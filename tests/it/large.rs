@@ -24,15 +24,7 @@ const ROWS_OF_A_COPY: usize = 40_000;
 
 #[test]
 fn a_transaction_of_a_million_rows_runs_in_flat_memory() {
-    let scene = Scene::new();
-    // Not the reader's topic, which would keep a million records in memory.
-    let topic = format!("{}-bulk", scene.topic);
-    scene.kafka.create_topic(&topic, PARTITIONS);
-    let block = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"");
-    // While a walsender is busy it reads our questions every half of its timeout only: the usual one of tests is too
-    // short for a busy machine.
-    let config = scene.config.without("route").add("route", &block).set("postgres.sender_timeout", "30s");
-    let scene = Scene { config, ..scene };
+    let (scene, topic) = unread(Scene::new());
     let relay = scene.relay();
     scene.database.exec(&format!(
         "insert into outbox (id, aggregate_type, aggregate_id, event_type, payload)
@@ -56,6 +48,17 @@ fn a_transaction_of_a_million_rows_runs_in_flat_memory() {
     assert!(late < 96 * MIB, "the relay took {} MiB", late / MIB);
     assert!(late < early + 16 * MIB, "memory grew with the transaction: {} to {} MiB", early / MIB, late / MIB);
     assert_each_row_once_in_order(&scene, &topic);
+}
+
+/// Events go to a topic of their own, which this also answers with: the reader would keep them all in memory.
+fn unread(scene: Scene) -> (Scene, String) {
+    let topic = format!("{}-bulk", scene.topic);
+    scene.kafka.create_topic(&topic, PARTITIONS);
+    let block = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"");
+    // While a walsender is busy it reads our questions every half of its timeout only: the usual one of tests is too
+    // short for a busy machine.
+    let config = scene.config.without("route").add("route", &block).set("postgres.sender_timeout", "30s");
+    (Scene { config, ..scene }, topic)
 }
 
 #[test]
@@ -277,12 +280,7 @@ fn a_queue_that_is_full_of_small_or_large_events_takes_the_memory_that_it_may() 
         ("twenty headers", ("to_jsonb(n)".to_owned(), many_headers), 50_000),
     ];
     for (what, (payload, headers), events) in cases {
-        let mut scene = Scene::on(&Postgres::shared(), &kafka);
-        // Not the reader's topic, which would keep them all in memory.
-        let topic = format!("{}-bulk", scene.topic);
-        kafka.create_topic(&topic, PARTITIONS);
-        let block = format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\"");
-        scene.config = scene.config.without("route").add("route", &block).set("postgres.sender_timeout", "30s");
+        let (scene, _) = unread(Scene::on(&Postgres::shared(), &kafka));
         let relay = scene.relay();
         let idle = relay.rss_bytes();
         scene.database.exec(&format!(

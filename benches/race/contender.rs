@@ -158,8 +158,10 @@ impl Track {
             }
             None => kafka.brokers(),
         };
-        let config =
-            Config::new(&database, kafka).set("postgres.sender_timeout", "60s").set("kafka.brokers", brokers.as_str());
+        let config = Config::new(&database, kafka)
+            .set("postgres.url", workload.url(&database))
+            .set("postgres.sender_timeout", "60s")
+            .set("kafka.brokers", brokers.as_str());
         config.run(&["init"]).assert_success();
         let events = workload.events(asked);
         workload.write(&database, events);
@@ -312,7 +314,7 @@ impl Track {
     fn recvlogical(&self, slot: &str, binary: &str) -> Command {
         let mut command = self.database.recvlogical(slot, self.config.slot());
         command.args(["-o", &format!("binary={binary}"), "--no-loop", "-f", "/dev/null"]);
-        command.args(["--endpos", &self.end.to_string()]);
+        command.args(["--endpos", &self.end.to_string(), "-d", &self.workload.url(&self.database)]);
         command
     }
 

@@ -99,6 +99,8 @@ fn race(workload: Workload, options: &Options, report: &mut Report) {
     contenders.retain(|contender| !options.relays_only || contender.is_a_relay());
     contenders.retain(|contender| match contender {
         Contender::Debezium(_) if !options.debezium => false,
+        // It knows no Unix sockets.
+        Contender::Debezium(_) if workload == Workload::UnixSocket => false,
         // Only those whom it concerns how far the broker is, and not the slowest.
         Contender::RecvText | Contender::RecvBinary | Contender::Reader | Contender::Debezium(Tuning::Default) => {
             workload.distance().is_none()

@@ -10,7 +10,7 @@ use outboxd::config::Config;
 use outboxd::lsn::Lsn;
 use outboxd::sink::kafka::BATCH_BYTES;
 use outboxd::source::Encoding;
-use outboxd::source::wire::{Frame, GATHER, Pace, Reading, Reply, Session, StandbyStatus, Start};
+use outboxd::source::wire::{Frame, Pace, Reading, Reply, Session, StandbyStatus, Start};
 use rdkafka::client::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
@@ -65,9 +65,10 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
     runtime.block_on(async {
         let postgres = &config.postgres;
         let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.expect("a session");
+        let mut pace = Pace::new(session.host(), Instant::now());
         let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding: Encoding::Binary };
         let mut stream = session.start(start).await.expect("a stream");
-        let (mut received, mut told, mut pace) = (Lsn::ZERO, Instant::now(), Pace::new(Instant::now()));
+        let (mut received, mut told) = (Lsn::ZERO, Instant::now());
         while rows.load(Ordering::Relaxed) < events {
             let turn = stream.turn(Reading::On).await.expect("the stream goes on");
             let mut fresh = 0;
@@ -84,8 +85,8 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
                 let (sent_at, reply) = (SystemTime::now(), Reply::NotWanted);
                 stream.status(StandbyStatus { write: received, flush: Lsn::ZERO, sent_at, reply });
             }
-            if pace.read(turn.read, Instant::now()) {
-                std::thread::sleep(GATHER);
+            if let Some(pause) = pace.read(turn.read, Instant::now()) {
+                std::thread::sleep(pause);
             }
         }
     });

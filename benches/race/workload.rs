@@ -1,4 +1,4 @@
-//! What is carried: how many rows a transaction has, how large they are, what else is written, and how far it is to the broker.
+//! What is carried: how many rows a transaction has, how large they are, what else is written, and the way from the database and to the broker.
 
 use std::time::Duration;
 
@@ -14,17 +14,19 @@ pub enum Workload {
     OneTransaction,
     BusyNeighbour,
     FarBroker,
+    UnixSocket,
 }
 
 impl Workload {
     /// All of them, in the order of the table.
-    pub const ALL: [Workload; 6] = [
+    pub const ALL: [Workload; 7] = [
         Workload::ThousandRows,
         Workload::OneRow,
         Workload::FourKilobytes,
         Workload::OneTransaction,
         Workload::BusyNeighbour,
         Workload::FarBroker,
+        Workload::UnixSocket,
     ];
 
     /// As `--only` and the table name it.
@@ -36,6 +38,7 @@ impl Workload {
             Workload::OneTransaction => "one-transaction",
             Workload::BusyNeighbour => "busy-neighbour",
             Workload::FarBroker => "far-broker",
+            Workload::UnixSocket => "unix-socket",
         }
     }
 
@@ -48,13 +51,14 @@ impl Workload {
             Workload::OneTransaction => "500-byte events, all in one transaction",
             Workload::BusyNeighbour => "500-byte events beside a table that writes nine tenths of the WAL",
             Workload::FarBroker => "500-byte events in transactions of 1,000 rows, a round trip of 5 ms to the broker",
+            Workload::UnixSocket => "500-byte events in transactions of 1,000 rows, over the database's Unix socket",
         }
     }
 
     /// How many of the events that were asked for: large ones and those beside a neighbour are fewer, one transaction has more.
     pub fn events(self, asked: u64) -> u64 {
         match self {
-            Workload::ThousandRows | Workload::OneRow | Workload::FarBroker => asked,
+            Workload::ThousandRows | Workload::OneRow | Workload::FarBroker | Workload::UnixSocket => asked,
             Workload::OneTransaction => asked * 2,
             Workload::FourKilobytes | Workload::BusyNeighbour => asked / 2,
         }
@@ -65,11 +69,21 @@ impl Workload {
         (self == Workload::FarBroker).then(|| Duration::from_micros(2500))
     }
 
+    /// Where the contenders find the database.
+    pub fn url(self, database: &Database) -> String {
+        match self {
+            Workload::UnixSocket => database.server().socket_url(database.name()),
+            _ => database.url(),
+        }
+    }
+
     /// Writes the backlog.
     pub fn write(self, database: &Database, events: u64) {
         // A fifth of it, or a quarter, does not compress, as in life.
         let (rows, note, noise) = match self {
-            Workload::ThousandRows | Workload::BusyNeighbour | Workload::FarBroker => (1000, 440, 3),
+            Workload::ThousandRows | Workload::BusyNeighbour | Workload::FarBroker | Workload::UnixSocket => {
+                (1000, 440, 3)
+            }
             Workload::OneRow => (1, 440, 3),
             Workload::FourKilobytes => (1000, 3940, 30),
             Workload::OneTransaction => (events, 440, 3),

@@ -28,8 +28,8 @@ pub(super) struct Live {
     /// The next frame is whole and waits: reading on would only grow the buffer.
     pub(super) held: bool,
     pub(super) pace: Pace,
-    /// Bytes should gather before the next read.
-    pub(super) is_dense: bool,
+    /// How long bytes should gather before the next read.
+    pub(super) gather: Option<Duration>,
 }
 
 /// How long a session may be silent.
@@ -96,7 +96,7 @@ impl Live {
     async fn turn(&mut self) -> Result<Turn> {
         let reading = if self.held { Reading::Off } else { Reading::On };
         let turn = self.stream.turn(reading).await?;
-        self.is_dense = self.pace.read(turn.read, Instant::now());
+        self.gather = self.pace.read(turn.read, Instant::now());
         Ok(turn)
     }
 }

@@ -186,8 +186,8 @@ impl Relay {
     fn gather(&mut self) {
         let Link::Up(live) = &mut self.link else { return };
         let waits_for_answers = live.held && self.pipeline.ledger().inflight() >= MANY_INFLIGHT;
-        if std::mem::take(&mut live.is_dense) || waits_for_answers {
-            std::thread::sleep(GATHER);
+        if let Some(pause) = live.gather.take().or(waits_for_answers.then_some(GATHER)) {
+            std::thread::sleep(pause);
         }
     }
 
@@ -419,11 +419,11 @@ impl Relay {
         self.link = Link::Up(Box::new(Live {
             stream,
             backend_pid,
+            pace: Pace::new(&host, now),
             host,
             since: now,
             held: false,
-            pace: Pace::new(now),
-            is_dense: false,
+            gather: None,
         }));
     }
 

@@ -1,4 +1,4 @@
-//! When to pause: reads enter, and whether to let more bytes gather leaves.
+//! When to pause: reads enter, and how long to let more bytes gather leaves.
 //!
 //! A walsender flushes every message by itself, and pays for each time that this wakes its reader. So while traffic is dense the
 //! reader lets bytes gather, which makes the walsender faster and its own reads few and large; while it is thin, it does
@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::stream::TURN_MAX;
+use crate::config::Host;
 
 /// Faster than this, in bytes a second, is dense: ten thousand small events.
 const DENSE: f64 = 8e6;
@@ -16,27 +17,35 @@ const DENSE: f64 = 8e6;
 const BURST: f64 = 128e3;
 /// How long bytes gather.
 pub const GATHER: Duration = Duration::from_millis(4);
+/// The same at a Unix socket, which holds little: the server's 208 KiB, of which small messages fill half. Waiting for
+/// longer than it takes to fill that would only keep the server waiting, too.
+const GATHER_LOCAL: Duration = Duration::from_micros(200);
 
 /// How fast bytes come, as a leaking bucket: they fill it, time drains it.
 #[derive(Debug)]
 pub struct Pace {
+    gather: Duration,
     level: f64,
     since: Instant,
 }
 
 impl Pace {
-    /// Nothing has come yet.
-    pub fn new(now: Instant) -> Pace {
-        Pace { level: 0.0, since: now }
+    /// Nothing has come yet from this host.
+    pub fn new(host: &Host, now: Instant) -> Pace {
+        let gather = match host {
+            Host::Tcp(..) => GATHER,
+            Host::Unix(..) => GATHER_LOCAL,
+        };
+        Pace { gather, level: 0.0, since: now }
     }
 
-    /// So many bytes were read just now. Answers whether more should gather before the next read.
-    pub fn read(&mut self, bytes: usize, now: Instant) -> bool {
+    /// So many bytes were read just now. Answers how long more should gather before the next read, if at all.
+    pub fn read(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
         let drained = now.saturating_duration_since(self.since).as_secs_f64() * DENSE;
         // No more than twice the burst, so that the end of a flood is soon noticed.
         self.level = ((self.level - drained).max(0.0) + bytes as f64).min(2.0 * BURST);
         self.since = now;
-        self.level > BURST && bytes < TURN_MAX
+        (self.level > BURST && bytes < TURN_MAX).then_some(self.gather)
     }
 }
 
@@ -44,52 +53,64 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn far(now: Instant) -> Pace {
+        Pace::new(&Host::Tcp("db".into(), 5432), now)
+    }
+
     /// Bytes that come evenly, `rate` a second, from `start` on, are read whenever the pace allows, at the earliest every 50 µs.
     /// Answers with the share of the time in which they gather.
     fn paused(pace: &mut Pace, start: Instant, rate: f64, lasts: Duration) -> f64 {
-        let (mut pauses, mut now, mut read) = (0, start, 0.0);
+        let (mut pauses, mut now, mut read) = (Duration::ZERO, start, 0.0);
         while now < start + lasts {
             now += Duration::from_micros(50);
             let there = (now - start).as_secs_f64() * rate;
-            if pace.read((there - read) as usize, now) {
-                pauses += 1;
-                now += GATHER;
-            }
+            let pause = pace.read((there - read) as usize, now).unwrap_or_default();
+            pauses += pause;
+            now += pause;
             read = there;
         }
-        (GATHER * pauses).as_secs_f64() / lasts.as_secs_f64()
+        pauses.as_secs_f64() / lasts.as_secs_f64()
     }
 
     #[test]
     fn dense_traffic_gathers_however_small_its_reads_are_and_thin_traffic_does_not() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        assert_eq!(paused(&mut Pace::new(start), start, 5e6, second), 0.0);
-        assert!(paused(&mut Pace::new(start), start, 30e6, second) > 0.9);
+        assert_eq!(paused(&mut far(start), start, 5e6, second), 0.0);
+        assert!(paused(&mut far(start), start, 30e6, second) > 0.9);
     }
 
     #[test]
     fn what_comes_at_once_and_alone_waits_for_nothing() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut pace = far(start);
         for burst in 0..100 {
             let at = start + Duration::from_millis(20) * burst;
-            assert_eq!((pace.read(60_000, at), pace.read(60_000, at)), (false, false));
+            assert_eq!((pace.read(60_000, at), pace.read(60_000, at)), (None, None));
         }
     }
 
     #[test]
     fn a_hiccup_in_thin_traffic_and_the_end_of_a_flood_leave_no_pauses_behind() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut pace = Pace::new(start);
+        let mut pace = far(start);
         assert!(paused(&mut pace, start, 100e6, second) > 0.5);
         let later = start + second + Duration::from_millis(100);
-        assert!(pace.read(150_000, later), "a stall of 30 ms");
+        assert!(pace.read(150_000, later).is_some(), "a stall of 30 ms");
         assert!(paused(&mut pace, later + GATHER, 5e6, second) < 0.02);
     }
 
     #[test]
     fn nobody_pauses_while_there_is_more_to_read() {
-        let mut pace = Pace::new(Instant::now());
-        assert!((0..10).all(|_| !pace.read(TURN_MAX, Instant::now())));
+        let mut pace = far(Instant::now());
+        assert!((0..10).all(|_| pace.read(TURN_MAX, Instant::now()).is_none()));
+    }
+
+    #[test]
+    fn a_unix_socket_is_read_before_it_is_full() {
+        let now = Instant::now();
+        let mut pace = Pace::new(&Host::Unix("/run".into(), 5432), now);
+        let pause = (0..10).find_map(|_| pace.read(60_000, now)).expect("this is dense");
+        let (fastest, holds) = (250e6, 104e3);
+        assert!(pause.as_secs_f64() * fastest < holds / 2.0, "{pause:?}");
     }
 }

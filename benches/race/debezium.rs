@@ -33,7 +33,7 @@ impl Task<'_> {
     /// Starts it in this directory, which its log and offsets stay in.
     pub fn start(&self, tuning: Tuning, directory: &Path) -> Process {
         let home = home();
-        let worker = properties(&[
+        let mut worker = properties(&[
             ("bootstrap.servers", self.brokers),
             ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
             ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
@@ -42,6 +42,9 @@ impl Task<'_> {
             ("plugin.discovery", "service_load"),
             ("listeners", &format!("http://127.0.0.1:{}", free_port())),
         ]);
+        if tuning != Tuning::Default {
+            worker += &properties(&[("header.converter", "org.apache.kafka.connect.storage.StringConverter")]);
+        }
         let (worker_file, connector_file) =
             (directory.join("worker.properties"), directory.join("debezium.properties"));
         fs::write(&worker_file, worker).unwrap();
@@ -53,7 +56,7 @@ impl Task<'_> {
             Tuning::Default | Tuning::Latency => {
                 ["-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"].as_slice()
             }
-            Tuning::Backlog => &["-Xmx2g", "-XX:+UseParallelGC"],
+            Tuning::Backlog => &["-Xms2g", "-Xmx2g", "-XX:+UseParallelGC"],
         });
         java.arg(format!("-Dlog4j2.configurationFile={}/tests/support/log4j2.xml", env!("CARGO_MANIFEST_DIR")));
         java.arg("-cp").arg(home.join("libs").join("*")).arg("org.apache.kafka.connect.cli.ConnectStandalone");
@@ -92,6 +95,10 @@ impl Task<'_> {
             ("transforms.outbox.route.by.field", "aggregate_type"),
             ("transforms.outbox.route.topic.replacement", self.topic),
         ]);
+        if tuning != Tuning::Default {
+            // What the router does not look at.
+            text += &properties(&[("column.exclude.list", "public.outbox.created_at,public.outbox.headers")]);
+        }
         text += &match tuning {
             Tuning::Default => String::new(),
             Tuning::Backlog => properties(&[

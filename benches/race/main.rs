@@ -101,9 +101,8 @@ fn race(workload: Workload, options: &Options, report: &mut Report) {
         Contender::Debezium(_) if !options.debezium => false,
         // It knows no Unix sockets.
         Contender::Debezium(_) if workload == Workload::UnixSocket => false,
-        // Only those whom it concerns how far the broker is, and not the slowest.
         Contender::RecvText | Contender::RecvBinary | Contender::Reader | Contender::Debezium(Tuning::Default) => {
-            workload.distance().is_none()
+            !workload.is_about_kafka()
         }
         _ => true,
     });

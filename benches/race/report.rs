@@ -118,20 +118,23 @@ impl Report {
             let title = format!("{rate} transactions of one row a second: milliseconds from the INSERT to a consumer");
             writeln!(text, "\n### {title}, {rounds} rounds\n").unwrap();
             text.push_str(
-                "| who | p50 | p99 | p99.9 | max | sent a second | came a second | peak RSS |\n\
-                 |---|---:|---:|---:|---:|---:|---:|---:|\n",
+                "| who | p50 | p99 | p99.9 | max | sent a second | came a second | its CPU s per million | walsender's | \
+                 broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             );
             for (carrier, latencies) in carriers {
                 let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
                 writeln!(
                     text,
-                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} MB |",
+                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} MB |",
                     figure(|latency| latency.p50, 1),
                     figure(|latency| latency.p99, 1),
                     figure(|latency| latency.p999, 1),
                     figure(|latency| latency.max, 0),
                     figure(|latency| latency.sent, 0),
                     figure(|latency| latency.read, 0),
+                    figure(|latency| latency.cpu[0], 1),
+                    figure(|latency| latency.cpu[1], 1),
+                    figure(|latency| latency.cpu[2], 1),
                     figure(|latency| latency.peak_megabytes, 0),
                 )
                 .unwrap();
@@ -146,11 +149,14 @@ impl Report {
         text.push_str(
             "\n### outboxd over backlogs of different sizes, 500-byte events, else in transactions of 1,000 rows\n\n",
         );
-        text.push_str("| backlog | events/s | its CPU s per million | peak RSS |\n|---|---:|---:|---:|\n");
+        text.push_str(
+            "| backlog | events/s | its CPU s per million | walsender's | broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|\n",
+        );
         for (size, laps) in &self.growth {
-            let cpu = Spread::of(laps, |lap| lap.cpu_per_million(Part::Contender)).show(2);
+            let cpu = [Part::Contender, Part::Walsender, Part::Broker]
+                .map(|part| Spread::of(laps, |lap| lap.cpu_per_million(part)).show(2));
             let peak = Spread::of(laps, Lap::peak_megabytes).show(0);
-            writeln!(text, "| {size} | {} | {cpu} | {peak} MB |", rate(laps).show(0)).unwrap();
+            writeln!(text, "| {size} | {} | {} | {peak} MB |", rate(laps).show(0), cpu.join(" | ")).unwrap();
         }
     }
 

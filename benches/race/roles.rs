@@ -21,6 +21,9 @@ use uuid::Uuid;
 /// How long a producer waits for more rows, or for room.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// As many as the backlog has.
+const KEYS: usize = 1000;
+
 /// A program in one of the roles.
 type Role = fn(&[String]);
 
@@ -71,8 +74,9 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
         let (mut received, mut told) = (Lsn::ZERO, Instant::now());
         while rows.load(Ordering::Relaxed) < events {
             let turn = stream.turn(Reading::On).await.expect("the stream goes on");
-            let mut fresh = 0;
+            let (mut fresh, mut messages) = (0, 0);
             while let Some(frame) = stream.frame().expect("frames are whole") {
+                messages += 1;
                 if let Frame::Data { wal_end, body, .. } = frame {
                     fresh += u64::from(body.first() == Some(&b'I'));
                     received = received.max(wal_end);
@@ -85,11 +89,17 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
                 let (sent_at, reply) = (SystemTime::now(), Reply::NotWanted);
                 stream.status(StandbyStatus { write: received, flush: Lsn::ZERO, sent_at, reply });
             }
-            if let Some(pause) = pace.read(turn.read, Instant::now()) {
+            if let Some(pause) = pace.read(turn.read, messages, Instant::now()) {
                 std::thread::sleep(pause);
             }
         }
     });
+}
+
+/// Key and value of the record of this number.
+pub fn contents<'a>(number: u64, values: &[&'a str]) -> (usize, &'a str) {
+    let number = usize::try_from(number).expect("it fits");
+    (number % KEYS, values[number % values.len()])
 }
 
 /// Sends records, never more than are allowed by now. Answers with the time from the answer to the first one to the last.
@@ -98,22 +108,18 @@ fn produce(brokers: &str, topic: &str, events: u64, values: &str, allowed: &Atom
     let values: Vec<&str> = values.lines().collect();
     let producer = ThreadedProducer::from_config_and_context(&client(brokers), AllTaken).unwrap();
     let mut begun = Instant::now();
+    let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
     for number in 1..=events {
         while number > allowed.load(Ordering::Relaxed) {
             std::thread::sleep(PAUSE);
         }
-        let key = (number % 1000).to_string();
-        let mut value = values[number as usize % values.len()];
-        loop {
-            let record = BaseRecord::to(topic).key(&key).payload(value).headers(headers(number, &key));
-            match producer.send(record) {
-                Ok(()) => break,
-                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), record)) => {
-                    value = record.payload.expect("it has one");
-                    std::thread::sleep(PAUSE);
-                }
-                Err((error, _)) => panic!("{error}"),
-            }
+        let (key, value) = contents(number, &values);
+        let key = &keys[key];
+        let mut record = BaseRecord::to(topic).key(key).payload(value).headers(headers(number, key));
+        while let Err((error, refused)) = producer.send(record) {
+            assert_eq!(error, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull));
+            std::thread::sleep(PAUSE);
+            record = refused;
         }
         if number == 1 {
             wait_for_all(&producer);
@@ -143,21 +149,21 @@ impl ProducerContext for AllTaken {
     }
 }
 
-/// A producer of the same guarantees and batches as the relay's, without what the relay adds to be safe: five requests may be
-/// under way.
+/// A producer of the same guarantees and batches as the relay's, and as many records at once, without what the relay adds to be
+/// safe: five requests may be under way.
 pub fn client(brokers: &str) -> ClientConfig {
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
     client.set("linger.ms", "1").set("compression.type", "lz4").set("batch.size", BATCH_BYTES.to_string());
-    client.set("partitioner", "murmur2_random").set("queue.buffering.max.messages", "50000");
+    client.set("partitioner", "murmur2_random").set("queue.buffering.max.messages", "12000");
     client
 }
 
 /// As many as the relay's records have.
 pub fn headers(number: u64, key: &str) -> OwnedHeaders {
-    let id = Uuid::from_u128(u128::from(number)).to_string();
+    let mut id = Uuid::encode_buffer();
     let headers = [
-        ("id", id.as_str()),
+        ("id", &*Uuid::from_u128(u128::from(number)).hyphenated().encode_lower(&mut id)),
         ("type", "order.paid"),
         ("aggregate_type", "order"),
         ("aggregate_id", key),

@@ -11,7 +11,7 @@ use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedPr
 
 use crate::contender::{PARTITIONS, drop_slot};
 use crate::debezium::{Task, Tuning};
-use crate::meter::{Meter, Part};
+use crate::meter::{Meter, Part, Used};
 use crate::roles::{client, headers};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
@@ -45,11 +45,11 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// What is not measured because something warms up: connections, or a JVM.
-    fn warm_up_seconds(self) -> u64 {
+    /// What is not measured because something warms up, connections or a JVM: so many events, so many a second.
+    fn warm_up(self, rate: u64) -> (u64, u64) {
         match self {
-            Carrier::Bare | Carrier::Outboxd => 3,
-            Carrier::Debezium => 30,
+            Carrier::Bare | Carrier::Outboxd => (3 * rate, rate),
+            Carrier::Debezium => (150_000, 5000),
         }
     }
 }
@@ -74,13 +74,15 @@ pub struct Latency {
     /// Events a second that were sent, and that came, in the time in which they were sent.
     pub sent: f64,
     pub read: f64,
+    /// Seconds of processor time for a million events: the carrier's, the walsender's, the broker's.
+    pub cpu: [f64; 3],
     /// The carrier's highest memory, in megabytes.
     pub peak_megabytes: f64,
 }
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Latency { p50, p99, p999, max, sent, read, peak_megabytes } = self;
+        let Latency { p50, p99, p999, max, sent, read, cpu: _, peak_megabytes } = self;
         write!(
             f,
             "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, {read:.0} of {sent:.0} a second, \
@@ -94,8 +96,8 @@ impl fmt::Display for Latency {
 struct Clock {
     begun: Instant,
     rate: u64,
-    /// The first so many are not measured.
-    warm_up: u64,
+    /// The first so many, at a rate of their own, are not measured.
+    warm_up: (u64, u64),
     /// When the first that is measured is due: a rest after all of the warm-up has come, so that what a cold carrier could
     /// not keep up with is in nobody's way.
     measured_from: OnceLock<Duration>,
@@ -107,7 +109,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(rate: u64, warm_up: u64, events: u64) -> Clock {
+    fn new(rate: u64, warm_up: (u64, u64), events: u64) -> Clock {
         let times = || (0..events).map(|_| AtomicU64::new(0)).collect();
         let (begun, measured_from) = (Instant::now(), OnceLock::new());
         Clock {
@@ -124,14 +126,15 @@ impl Clock {
 
     /// Waits until the event of this number is due.
     fn wait(&self, number: u64) -> Duration {
-        let after = |from: Duration, many: u64| from + Duration::from_secs_f64(many as f64 / self.rate as f64);
-        let due = match number.checked_sub(self.warm_up) {
-            None => after(Duration::ZERO, number),
+        let after = |many: u64, rate: u64| Duration::from_secs_f64(many as f64 / rate as f64);
+        let (unmeasured, rate) = self.warm_up;
+        let due = match number.checked_sub(unmeasured) {
+            None => after(number, rate),
             Some(many) => {
-                while self.came.load(Ordering::Relaxed) < self.warm_up {
+                while self.came.load(Ordering::Relaxed) < unmeasured {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                after(*self.measured_from.get_or_init(|| self.begun.elapsed() + REST), many)
+                *self.measured_from.get_or_init(|| self.begun.elapsed() + REST) + after(many, self.rate)
             }
         };
         std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
@@ -147,9 +150,16 @@ impl Clock {
         times[number as usize].store(self.begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn latency(&self, peak_megabytes: f64) -> Latency {
+    /// Waits until it is measured.
+    fn wait_measured(&self) {
+        while self.measured_from.get().is_none_or(|from| self.begun.elapsed() < *from) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn latency(&self, used: &Used) -> Latency {
         let time = |times: &[AtomicU64], number: usize| times[number].load(Ordering::Relaxed) as f64 / 1e6;
-        let (first, last) = (self.warm_up as usize, self.sent.len() - 1);
+        let (first, last) = (self.warm_up.0 as usize, self.sent.len() - 1);
         let (begin, end) = (time(&self.sent, first), time(&self.sent, last));
         let seconds = (end - begin) / 1e3;
         let came = (0..=last).map(|number| time(&self.read, number)).filter(|at| (begin..=end).contains(at)).count();
@@ -158,7 +168,10 @@ impl Clock {
         took.sort_by(f64::total_cmp);
         let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
         let (sent, read) = (took.len() as f64 / seconds, came as f64 / seconds);
-        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read, peak_megabytes }
+        let cpu = [Part::Contender, Part::Walsender, Part::Broker]
+            .map(|part| used.cpu_seconds.get(&part).copied().unwrap_or(0.0) * 1e6 / took.len() as f64);
+        let peak_megabytes = used.peak_bytes as f64 / 1e6;
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read, cpu, peak_megabytes }
     }
 }
 
@@ -186,10 +199,19 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
     let meter = Meter::start();
     let carriers = relay.iter().map(Relay::pid).chain(debezium.iter().map(Process::id));
     carriers.for_each(|pid| meter.watch_from_now(Part::Contender, pid));
-    let warm_up = carrier.warm_up_seconds() * rate;
-    let clock = Clock::new(rate, warm_up, warm_up + SECONDS * rate);
-    std::thread::scope(|threads| {
-        let (database, clock) = (&database, &clock);
+    meter.watch_from_now(Part::Broker, kafka.node(0).pid());
+    if carrier != Carrier::Bare {
+        let pid = database.walsender(config.slot()).expect("somebody reads from the slot");
+        meter.watch_from_now(Part::Walsender, pid.parse().expect("a pid is a number"));
+    }
+    let warm_up = carrier.warm_up(rate);
+    let clock = Clock::new(rate, warm_up, warm_up.0 + SECONDS * rate);
+    let before = std::thread::scope(|threads| {
+        let (database, clock, meter) = (&database, &clock, &meter);
+        let before = threads.spawn(|| {
+            clock.wait_measured();
+            meter.used()
+        });
         let reading = threads.spawn(|| read(kafka, &topic, clock));
         // A bare producer has the same neighbours, whose events nobody reads.
         let stamps = carrier != Carrier::Bare;
@@ -198,14 +220,15 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
             produce(kafka, &topic, clock);
         }
         reading.join().expect("every event is read");
+        before.join().expect("it was measured")
     });
-    let peak_megabytes = meter.read().peak_bytes as f64 / 1e6;
+    let used = meter.read().since(&before);
     drop((relay, debezium));
     if carrier != Carrier::Bare {
         drop_slot(&database, config.slot());
     }
     kafka.delete_topic(&topic);
-    clock.latency(peak_megabytes)
+    clock.latency(&used)
 }
 
 /// The payload of every event: 500 bytes, some of which do not compress.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::contender::PARTITIONS;
 use crate::support::postgres::Database;
 
 /// One backlog.
@@ -14,18 +15,20 @@ pub enum Workload {
     OneTransaction,
     BusyNeighbour,
     FarBroker,
+    ManyPartitions,
     UnixSocket,
 }
 
 impl Workload {
     /// All of them, in the order of the table.
-    pub const ALL: [Workload; 7] = [
+    pub const ALL: [Workload; 8] = [
         Workload::ThousandRows,
         Workload::OneRow,
         Workload::FourKilobytes,
         Workload::OneTransaction,
         Workload::BusyNeighbour,
         Workload::FarBroker,
+        Workload::ManyPartitions,
         Workload::UnixSocket,
     ];
 
@@ -38,6 +41,7 @@ impl Workload {
             Workload::OneTransaction => "one-transaction",
             Workload::BusyNeighbour => "busy-neighbour",
             Workload::FarBroker => "far-broker",
+            Workload::ManyPartitions => "many-partitions",
             Workload::UnixSocket => "unix-socket",
         }
     }
@@ -50,7 +54,10 @@ impl Workload {
             Workload::FourKilobytes => "4 KB events in transactions of 1,000 rows",
             Workload::OneTransaction => "500-byte events, all in one transaction",
             Workload::BusyNeighbour => "500-byte events beside a table that writes nine tenths of the WAL",
-            Workload::FarBroker => "500-byte events in transactions of 1,000 rows, a round trip of 5 ms to the broker",
+            Workload::FarBroker => {
+                "500-byte events in transactions of 1,000 rows, a round trip of about 5 ms to the broker"
+            }
+            Workload::ManyPartitions => "500-byte events in transactions of 1,000 rows, to a topic of 100 partitions",
             Workload::UnixSocket => "500-byte events in transactions of 1,000 rows, over the database's Unix socket",
         }
     }
@@ -58,15 +65,29 @@ impl Workload {
     /// How many of the events that were asked for: large ones and those beside a neighbour are fewer, one transaction has more.
     pub fn events(self, asked: u64) -> u64 {
         match self {
-            Workload::ThousandRows | Workload::OneRow | Workload::FarBroker | Workload::UnixSocket => asked,
             Workload::OneTransaction => asked * 2,
             Workload::FourKilobytes | Workload::BusyNeighbour => asked / 2,
+            Workload::ThousandRows
+            | Workload::OneRow
+            | Workload::FarBroker
+            | Workload::ManyPartitions
+            | Workload::UnixSocket => asked,
         }
     }
 
-    /// How long everything travels to the broker, and back.
+    /// How long everything travels to the broker, and back; the proxy adds what it takes to wake up, half a millisecond.
     pub fn distance(self) -> Option<Duration> {
-        (self == Workload::FarBroker).then(|| Duration::from_micros(2500))
+        (self == Workload::FarBroker).then(|| Duration::from_millis(2))
+    }
+
+    /// Of its topics.
+    pub fn partitions(self) -> i32 {
+        if self == Workload::ManyPartitions { 100 } else { PARTITIONS }
+    }
+
+    /// Variations in where the records go: they only concern those who send them there.
+    pub fn is_about_kafka(self) -> bool {
+        matches!(self, Workload::FarBroker | Workload::ManyPartitions)
     }
 
     /// Where the contenders find the database.
@@ -81,9 +102,11 @@ impl Workload {
     pub fn write(self, database: &Database, events: u64) {
         // A fifth of it, or a quarter, does not compress, as in life.
         let (rows, note, noise) = match self {
-            Workload::ThousandRows | Workload::BusyNeighbour | Workload::FarBroker | Workload::UnixSocket => {
-                (1000, 440, 3)
-            }
+            Workload::ThousandRows
+            | Workload::BusyNeighbour
+            | Workload::FarBroker
+            | Workload::ManyPartitions
+            | Workload::UnixSocket => (1000, 440, 3),
             Workload::OneRow => (1, 440, 3),
             Workload::FourKilobytes => (1000, 3940, 30),
             Workload::OneTransaction => (events, 440, 3),

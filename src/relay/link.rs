@@ -28,6 +28,8 @@ pub(super) struct Live {
     /// The next frame is whole and waits: reading on would only grow the buffer.
     pub(super) held: bool,
     pub(super) pace: Pace,
+    /// What was read since the pace was told.
+    pub(super) read: usize,
     /// How long bytes should gather before the next read.
     pub(super) gather: Option<Duration>,
 }
@@ -96,7 +98,7 @@ impl Live {
     async fn turn(&mut self) -> Result<Turn> {
         let reading = if self.held { Reading::Off } else { Reading::On };
         let turn = self.stream.turn(reading).await?;
-        self.gather = self.pace.read(turn.read, Instant::now());
+        self.read += turn.read;
         Ok(turn)
     }
 }

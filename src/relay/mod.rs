@@ -208,7 +208,8 @@ impl Relay {
             self.metrics.acked_at(clock);
         }
         for report in batch.drain(..) {
-            if report.is_of(generation) {
+            let is_current = report.is_of(generation);
+            if is_current {
                 self.sink.answered(report.topic);
             }
             let (topic, ticket) = (report.topic, report.ticket());
@@ -222,8 +223,10 @@ impl Relay {
                     }
                 }
                 Err(failure) => {
-                    if failure.whose == Whose::SetUp {
-                        self.sink.doubt(topic);
+                    match failure.whose {
+                        Whose::SetUp => self.sink.doubt(topic),
+                        Whose::Event if is_current => self.sink.refused(topic),
+                        Whose::Event | Whose::World => {}
                     }
                     self.pipeline.failed(ticket, failure, now);
                 }
@@ -238,10 +241,11 @@ impl Relay {
             return;
         }
         live.held = false;
-        let mut wal_end = self.board.status.server;
+        let (mut wal_end, mut messages) = (self.board.status.server, 0);
         let result = loop {
             match live.stream.frame() {
                 Ok(Some(frame)) => {
+                    messages += 1;
                     wal_end = wal_end.max(seen_end(&frame));
                     if let Frame::Notice { code, message } = frame {
                         tracing::warn!(code, "PostgreSQL says: {message}");
@@ -260,6 +264,9 @@ impl Relay {
             }
         };
         self.board.status.server = wal_end;
+        if live.read > 0 {
+            live.gather = live.pace.read(std::mem::take(&mut live.read), messages, now);
+        }
         match result {
             Ok(()) => {}
             Err((error, Broken::Pipeline)) => {
@@ -423,6 +430,7 @@ impl Relay {
             host,
             since: now,
             held: false,
+            read: 0,
             gather: None,
         }));
     }

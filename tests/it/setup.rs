@@ -185,11 +185,7 @@ fn a_missing_topic_is_created_where_that_is_wanted() {
 #[test]
 fn a_missing_right_is_waited_for_and_a_wrong_password_of_kafka_is_named() {
     let kafka = Kafka::options().sasl(&[("relay", "right")]).start();
-    let login = |config: Config, password: &str| {
-        let config = config.set("kafka.brokers", kafka.address("SASL_PLAINTEXT"));
-        let config = config.property("security.protocol", "SASL_PLAINTEXT").property("sasl.mechanism", "PLAIN");
-        config.property("sasl.username", "relay").property("sasl.password", password)
-    };
+    let login = |config: Config, password: &str| log_in(&kafka, config, password);
     let scene = without_topic(&kafka, |config| login(config, "right"));
     kafka.create_topic(&scene.topic, PARTITIONS);
     let id = scene.write("k", "{}");
@@ -210,6 +206,36 @@ fn a_missing_right_is_waited_for_and_a_wrong_password_of_kafka_is_named() {
     relay.wait_ready();
     scene.reader.catch_up(PATIENCE);
     assert_eq!(scene.reader.count(), 1);
+}
+
+#[test]
+fn a_small_limit_that_is_hidden_from_us_costs_a_few_producers_and_not_one_with_every_batch() {
+    let kafka = Kafka::options().sasl(&[("relay", "right")]).start();
+    let scene = without_topic(&kafka, |config| log_in(&kafka, config, "right"));
+    let scene = Scene { config: scene.config.property("compression.type", "none"), ..scene };
+    kafka.create_topic(&scene.topic, 1);
+    kafka.alter_topic(&scene.topic, &[("max.message.bytes", "100000")]);
+    kafka.allow("relay", "Write", &["--topic", &scene.topic]);
+    let relay = scene.relay();
+    let kind = &scene.aggregate_type;
+    let mut replaced = Vec::new();
+    for wave in 1..=4 {
+        scene.database.exec(&format!(
+            "insert into outbox (aggregate_type, aggregate_id, event_type, payload)
+             select '{kind}', 'key', 'made', to_jsonb(repeat('x', 500)) from generate_series(1, 2000)"
+        ));
+        scene.reader.wait_count(wave * 2000, PATIENCE);
+        replaced.push(relay.producers_replaced());
+    }
+    assert!(replaced[0] > 0.0, "no batch was too large");
+    assert_eq!(replaced[3], replaced[1], "{replaced:?}");
+    relay.wait_log("grant DescribeConfigs", PATIENCE);
+}
+
+fn log_in(kafka: &Kafka, config: Config, password: &str) -> Config {
+    let config = config.set("kafka.brokers", kafka.address("SASL_PLAINTEXT"));
+    let config = config.property("security.protocol", "SASL_PLAINTEXT").property("sasl.mechanism", "PLAIN");
+    config.property("sasl.username", "relay").property("sasl.password", password)
 }
 
 /// A scene that is prepared but for its topic.

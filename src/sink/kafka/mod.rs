@@ -41,6 +41,8 @@ pub const BATCH_BYTES: usize = 512 * 1024;
 
 /// Below this, batches cost throughput, one request being under way at a time.
 const SMALL_BATCH: usize = 16 * 1024;
+/// Smaller ones are never tried.
+const TINY_BATCH: usize = 1024;
 
 const PRODUCER_DEFAULTS: [(&str, &str); 6] = [
     ("linger.ms", "1"),
@@ -67,6 +69,10 @@ pub struct Kafka {
     batch_bytes: usize,
     /// What every known topic accepts.
     largest_batch: usize,
+    /// So much is taken, for all that was seen, by those topics that keep their limits to themselves.
+    guessed_batch: usize,
+    /// Records that such a topic refused since the producer was made.
+    refused: usize,
     compressed: bool,
 }
 
@@ -104,6 +110,8 @@ impl Kafka {
             typed_batch_bytes: batch_bytes,
             batch_bytes,
             largest_batch: usize::MAX,
+            guessed_batch: usize::MAX,
+            refused: 0,
             compressed,
         })
     }
@@ -138,9 +146,23 @@ impl Kafka {
         self.topics.doubt(topic);
     }
 
+    /// The broker will never take this record of the topic's, or never in such a batch.
+    pub fn refused(&mut self, topic: TopicId) {
+        self.refused += usize::from(!self.topics.tells_limit(topic));
+    }
+
     /// Puts a new producer in the place of the old one.
     pub fn renew(&mut self, generation: u32) -> Result<Retired> {
-        self.batch_bytes = self.typed_batch_bytes.min(self.largest_batch).max(1);
+        if std::mem::take(&mut self.refused) > 1 {
+            // Several together: the batch may have been too large, and nobody may tell us how large it may be.
+            self.guessed_batch = (self.batch_bytes / 2).max(TINY_BATCH);
+            tracing::warn!(
+                bytes = self.guessed_batch,
+                "batches get smaller, because a topic refused one and its limits are hidden from us: \
+                 grant DescribeConfigs on it to the relay's user"
+            );
+        }
+        self.batch_bytes = self.typed_batch_bytes.min(self.largest_batch).min(self.guessed_batch).max(1);
         if self.batch_bytes < SMALL_BATCH {
             tracing::warn!(bytes = self.batch_bytes, "a topic's max.message.bytes makes all batches this small");
         }
@@ -168,6 +190,9 @@ impl Kafka {
         });
         self.topics.learn(answers);
         self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
+        if self.topics.all_tell_limits() {
+            self.guessed_batch = usize::MAX;
+        }
         failure
     }
 

@@ -78,6 +78,14 @@ impl Known {
     fn is_needed(&self) -> bool {
         self.awaited || self.inflight > 0
     }
+
+    /// How large its messages may be, if there is one and the cluster has told.
+    fn limit(&self) -> Option<usize> {
+        match &self.finding {
+            Finding::Exists(accepts) => accepts.max_message_bytes,
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => None,
+        }
+    }
 }
 
 /// What the cluster said about a topic.
@@ -179,10 +187,12 @@ impl Topics {
                 continue;
             }
             known.awaited &= !matches!(finding, Finding::Exists(_));
-            // No answer is no news.
-            if !(matches!(finding, Finding::Unanswered(_)) && matches!(known.finding, Finding::Exists(_))) {
-                known.finding = finding;
-            }
+            known.finding = match (std::mem::replace(&mut known.finding, Finding::Unasked), finding) {
+                // No answer is no news.
+                (known @ Finding::Exists(_), Finding::Unanswered(_)) => known,
+                (Finding::Exists(before), Finding::Exists(now)) => Finding::Exists(now.or_as_before(before)),
+                (_, finding) => finding,
+            };
         }
     }
 
@@ -194,11 +204,18 @@ impl Topics {
 
     /// The smallest message that some topic refuses.
     pub(super) fn smallest_limit(&self) -> Option<usize> {
-        let limit = |finding: &Finding| match finding {
-            Finding::Exists(accepts) => accepts.max_message_bytes,
-            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => None,
-        };
-        self.known.iter().filter_map(|known| limit(&known.finding)).min()
+        self.known.iter().filter_map(Known::limit).min()
+    }
+
+    /// True when the cluster has told how large the topic's messages may be.
+    pub(super) fn tells_limit(&self, id: TopicId) -> bool {
+        self.known[id.index()].limit().is_some()
+    }
+
+    /// True when that is so of every topic there is.
+    pub(super) fn all_tell_limits(&self) -> bool {
+        let hides = |known: &Known| matches!(known.finding, Finding::Exists(_)) && known.limit().is_none();
+        !self.known.iter().any(hides)
     }
 
     pub(super) fn name(&self, id: TopicId) -> &str {
@@ -258,6 +275,14 @@ pub enum Scope {
 }
 
 impl Accepts {
+    /// What was known of its configuration still counts where the cluster did not tell this time.
+    fn or_as_before(self, before: Accepts) -> Accepts {
+        match self.max_message_bytes {
+            Some(_) => self,
+            None => Accepts { leaders: self.leaders, ..before },
+        }
+    }
+
     fn partitions(&self) -> i32 {
         i32::try_from(self.leaders.len()).unwrap_or(i32::MAX)
     }
@@ -455,6 +480,23 @@ mod tests {
         assert_eq!(asked(&topics, Scope::Waiting), ["left*"]);
         topics.wait_for_none();
         assert_eq!((asked(&topics, Scope::Waiting), topics.reasons().len()), (vec![], 0));
+    }
+
+    #[test]
+    fn limits_that_the_cluster_once_told_count_until_it_tells_others() {
+        let mut topics = Topics::default();
+        let id = topics.get("small").unwrap().0;
+        let tells = |limit| Finding::Exists(Accepts { max_message_bytes: limit, ..Accepts::default() });
+        for (told, limit) in [(None, None), (Some(9), Some(9)), (None, Some(9)), (Some(7), Some(7)), (None, Some(7))] {
+            learn(&mut topics, &["small"], &tells(told));
+            assert_eq!((topics.smallest_limit(), topics.tells_limit(id)), (limit, limit.is_some()));
+        }
+        assert!(topics.all_tell_limits());
+        topics.get("hidden").unwrap();
+        learn(&mut topics, &["hidden"], &tells(None));
+        assert!(!topics.all_tell_limits());
+        learn(&mut topics, &["hidden"], &Finding::Missing);
+        assert!(topics.all_tell_limits());
     }
 
     #[test]

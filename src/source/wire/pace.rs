@@ -11,22 +11,29 @@ use std::time::{Duration, Instant};
 use super::stream::TURN_MAX;
 use crate::config::Host;
 
-/// Faster than this, in bytes a second, is dense: ten thousand small events.
-const DENSE: f64 = 8e6;
-/// So much may come at once, before or between: a transaction of a hundred rows, or a large event, waits for nobody.
-const BURST: f64 = 128e3;
+/// Faster than this, in bytes and in messages a second, is dense: ten thousand small events. Few large ones are not, however
+/// many bytes they have: they wake nobody often.
+const DENSE: Load = Load { bytes: 8e6, messages: 10e3 };
+/// So much may come at once, before or between: a transaction of a hundred rows waits for nobody.
+const BURST: Load = Load { bytes: 128e3, messages: 100.0 };
 /// How long bytes gather.
 pub const GATHER: Duration = Duration::from_millis(4);
 /// The same at a Unix socket, which holds little: the server's 208 KiB, of which small messages fill half. Waiting for
 /// longer than it takes to fill that would only keep the server waiting, too.
 const GATHER_LOCAL: Duration = Duration::from_micros(200);
 
-/// How fast bytes come, as a leaking bucket: they fill it, time drains it.
+/// How fast bytes and messages come, as two leaking buckets: they fill them, time drains them.
 #[derive(Debug)]
 pub struct Pace {
     gather: Duration,
-    level: f64,
+    level: Load,
     since: Instant,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    bytes: f64,
+    messages: f64,
 }
 
 impl Pace {
@@ -36,16 +43,24 @@ impl Pace {
             Host::Tcp(..) => GATHER,
             Host::Unix(..) => GATHER_LOCAL,
         };
-        Pace { gather, level: 0.0, since: now }
+        Pace { gather, level: Load::default(), since: now }
     }
 
-    /// So many bytes were read just now. Answers how long more should gather before the next read, if at all.
-    pub fn read(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
-        let drained = now.saturating_duration_since(self.since).as_secs_f64() * DENSE;
+    /// So many bytes were read just now, and so many messages were in what was read. Answers how long more should gather before
+    /// the next read, if at all.
+    pub fn read(&mut self, bytes: usize, messages: usize, now: Instant) -> Option<Duration> {
+        let passed = now.saturating_duration_since(self.since).as_secs_f64();
         // No more than twice the burst, so that the end of a flood is soon noticed.
-        self.level = ((self.level - drained).max(0.0) + bytes as f64).min(2.0 * BURST);
+        let fill = |level: f64, dense: f64, more: usize, burst: f64| {
+            ((level - passed * dense).max(0.0) + more as f64).min(2.0 * burst)
+        };
+        self.level = Load {
+            bytes: fill(self.level.bytes, DENSE.bytes, bytes, BURST.bytes),
+            messages: fill(self.level.messages, DENSE.messages, messages, BURST.messages),
+        };
         self.since = now;
-        (self.level > BURST && bytes < TURN_MAX).then_some(self.gather)
+        let is_dense = self.level.bytes > BURST.bytes && self.level.messages > BURST.messages;
+        (is_dense && bytes < TURN_MAX).then_some(self.gather)
     }
 }
 
@@ -57,19 +72,33 @@ mod tests {
         Pace::new(&Host::Tcp("db".into(), 5432), now)
     }
 
-    /// Bytes that come evenly, `rate` a second, from `start` on, are read whenever the pace allows, at the earliest every 50 µs.
-    /// Answers with the share of the time in which they gather.
-    fn paused(pace: &mut Pace, start: Instant, rate: f64, lasts: Duration) -> f64 {
+    /// Bytes that come evenly, `rate` a second, in events of this size from `start` on, are read whenever the pace allows, at
+    /// the earliest every 50 µs. Answers with the share of the time in which they gather.
+    fn paused_by(pace: &mut Pace, event: f64, start: Instant, rate: f64, lasts: Duration) -> f64 {
         let (mut pauses, mut now, mut read) = (Duration::ZERO, start, 0.0);
         while now < start + lasts {
             now += Duration::from_micros(50);
             let there = (now - start).as_secs_f64() * rate;
-            let pause = pace.read((there - read) as usize, now).unwrap_or_default();
+            let messages = (there / event) as usize - (read / event) as usize;
+            let pause = pace.read((there - read) as usize, messages, now).unwrap_or_default();
             pauses += pause;
             now += pause;
             read = there;
         }
         pauses.as_secs_f64() / lasts.as_secs_f64()
+    }
+
+    /// The same of small events.
+    fn paused(pace: &mut Pace, start: Instant, rate: f64, lasts: Duration) -> f64 {
+        paused_by(pace, 700.0, start, rate, lasts)
+    }
+
+    #[test]
+    fn few_large_events_wait_for_nothing_however_many_bytes_they_have() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        assert_eq!(paused_by(&mut far(start), 64e3, start, 100e6, second), 0.0);
+        assert_eq!(paused_by(&mut far(start), 4e3, start, 30e6, second), 0.0);
+        assert!(paused_by(&mut far(start), 4e3, start, 100e6, second) > 0.5);
     }
 
     #[test]
@@ -85,7 +114,7 @@ mod tests {
         let mut pace = far(start);
         for burst in 0..100 {
             let at = start + Duration::from_millis(20) * burst;
-            assert_eq!((pace.read(60_000, at), pace.read(60_000, at)), (None, None));
+            assert_eq!((pace.read(60_000, 80, at), pace.read(60_000, 80, at)), (None, None));
         }
     }
 
@@ -95,21 +124,21 @@ mod tests {
         let mut pace = far(start);
         assert!(paused(&mut pace, start, 100e6, second) > 0.5);
         let later = start + second + Duration::from_millis(100);
-        assert!(pace.read(150_000, later).is_some(), "a stall of 30 ms");
+        assert!(pace.read(150_000, 200, later).is_some(), "a stall of 30 ms");
         assert!(paused(&mut pace, later + GATHER, 5e6, second) < 0.02);
     }
 
     #[test]
     fn nobody_pauses_while_there_is_more_to_read() {
         let mut pace = far(Instant::now());
-        assert!((0..10).all(|_| pace.read(TURN_MAX, Instant::now()).is_none()));
+        assert!((0..10).all(|_| pace.read(TURN_MAX, 300, Instant::now()).is_none()));
     }
 
     #[test]
     fn a_unix_socket_is_read_before_it_is_full() {
         let now = Instant::now();
         let mut pace = Pace::new(&Host::Unix("/run".into(), 5432), now);
-        let pause = (0..10).find_map(|_| pace.read(60_000, now)).expect("this is dense");
+        let pause = (0..10).find_map(|_| pace.read(60_000, 80, now)).expect("this is dense");
         let (fastest, holds) = (250e6, 104e3);
         assert!(pause.as_secs_f64() * fastest < holds / 2.0, "{pause:?}");
     }

@@ -14,20 +14,34 @@ use crate::config::Host;
 /// Faster than this, in bytes and in messages a second, is dense: ten thousand small events. Few large ones are not, however
 /// many bytes they have: they wake nobody often.
 const DENSE: Load = Load { bytes: 8e6, messages: 10e3 };
+/// So fast comes a backlog, in which nobody waits for a single event.
+const FLOOD: Load = Load { bytes: 24e6, messages: 30e3 };
 /// So much may come at once, before or between: a transaction of a hundred rows waits for nobody.
 const BURST: Load = Load { bytes: 128e3, messages: 100.0 };
 /// How long bytes gather.
 pub const GATHER: Duration = Duration::from_millis(4);
+/// The same in a flood: the longer the reader sleeps, the more often a walsender finds the window shut, and then sends many
+/// messages at once.
+const GATHER_FLOOD: Duration = Duration::from_millis(12);
 /// The same at a Unix socket, which holds little: the server's 208 KiB, of which small messages fill half. Waiting for
 /// longer than it takes to fill that would only keep the server waiting, too.
 const GATHER_LOCAL: Duration = Duration::from_micros(200);
 
-/// How fast bytes and messages come, as two leaking buckets: they fill them, time drains them.
+/// How fast bytes and messages come.
 #[derive(Debug)]
 pub struct Pace {
-    gather: Duration,
-    level: Load,
+    /// How long they gather while it is dense, and in a flood.
+    gather: [Duration; 2],
+    dense: Bucket,
+    flood: Bucket,
     since: Instant,
+}
+
+/// Bytes and messages fill it, time drains it.
+#[derive(Debug)]
+struct Bucket {
+    level: Load,
+    drains: Load,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,31 +50,43 @@ struct Load {
     messages: f64,
 }
 
+impl Bucket {
+    fn new(drains: Load) -> Bucket {
+        Bucket { level: Load::default(), drains }
+    }
+
+    /// Answers whether there is more in it than a burst.
+    fn fill(&mut self, more: Load, seconds: f64) -> bool {
+        // No more than twice the burst, so that the end of a flood is soon noticed.
+        let fill = |level: f64, drains: f64, more: f64, burst: f64| {
+            ((level - seconds * drains).max(0.0) + more).min(2.0 * burst)
+        };
+        self.level = Load {
+            bytes: fill(self.level.bytes, self.drains.bytes, more.bytes, BURST.bytes),
+            messages: fill(self.level.messages, self.drains.messages, more.messages, BURST.messages),
+        };
+        self.level.bytes > BURST.bytes && self.level.messages > BURST.messages
+    }
+}
+
 impl Pace {
     /// Nothing has come yet from this host.
     pub fn new(host: &Host, now: Instant) -> Pace {
         let gather = match host {
-            Host::Tcp(..) => GATHER,
-            Host::Unix(..) => GATHER_LOCAL,
+            Host::Tcp(..) => [GATHER, GATHER_FLOOD],
+            Host::Unix(..) => [GATHER_LOCAL; 2],
         };
-        Pace { gather, level: Load::default(), since: now }
+        Pace { gather, dense: Bucket::new(DENSE), flood: Bucket::new(FLOOD), since: now }
     }
 
     /// So many bytes were read just now, and so many messages were in what was read. Answers how long more should gather before
     /// the next read, if at all.
     pub fn read(&mut self, bytes: usize, messages: usize, now: Instant) -> Option<Duration> {
         let passed = now.saturating_duration_since(self.since).as_secs_f64();
-        // No more than twice the burst, so that the end of a flood is soon noticed.
-        let fill = |level: f64, dense: f64, more: usize, burst: f64| {
-            ((level - passed * dense).max(0.0) + more as f64).min(2.0 * burst)
-        };
-        self.level = Load {
-            bytes: fill(self.level.bytes, DENSE.bytes, bytes, BURST.bytes),
-            messages: fill(self.level.messages, DENSE.messages, messages, BURST.messages),
-        };
+        let more = Load { bytes: bytes as f64, messages: messages as f64 };
+        let (is_dense, is_flood) = (self.dense.fill(more, passed), self.flood.fill(more, passed));
         self.since = now;
-        let is_dense = self.level.bytes > BURST.bytes && self.level.messages > BURST.messages;
-        (is_dense && bytes < TURN_MAX).then_some(self.gather)
+        (is_dense && bytes < TURN_MAX).then(|| self.gather[usize::from(is_flood)])
     }
 }
 
@@ -106,6 +132,21 @@ mod tests {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         assert_eq!(paused(&mut far(start), start, 5e6, second), 0.0);
         assert!(paused(&mut far(start), start, 30e6, second) > 0.9);
+    }
+
+    #[test]
+    fn only_a_flood_is_let_gather_for_long() {
+        let start = Instant::now();
+        let longest = |rate: f64| {
+            let (mut pace, mut now, mut longest) = (far(start), start, Duration::ZERO);
+            for _ in 0..1000 {
+                let pause = pace.read((rate * 4e-3) as usize, (rate * 4e-3 / 700.0) as usize, now).unwrap_or_default();
+                longest = longest.max(pause);
+                now += Duration::from_millis(4);
+            }
+            longest
+        };
+        assert_eq!([5e6, 15e6, 40e6].map(longest), [Duration::ZERO, GATHER, GATHER_FLOOD]);
     }
 
     #[test]

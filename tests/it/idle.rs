@@ -12,7 +12,9 @@ const TEN_MINUTES: Duration = Duration::from_secs(40);
 
 #[test]
 fn an_idle_database_keeps_its_session_for_many_lease_periods_and_is_not_written_to() {
-    let mut scene = Scene::on(&Postgres::private(), &Kafka::shared());
+    // Nor by the server itself, if that can be helped.
+    let postgres = Postgres::options().setting("autovacuum", "off").start();
+    let mut scene = Scene::on(&postgres, &Kafka::shared());
     scene.config = scene.config.set("postgres.sender_timeout", "2s");
     let mut relay = scene.relay();
     let wal = || scene.database.ask("select pg_current_wal_insert_lsn() - '0/0'").unwrap().parse::<u64>().unwrap();

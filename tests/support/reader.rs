@@ -340,18 +340,21 @@ const STUCK: Duration = Duration::from_secs(5);
 struct Look {
     at: Instant,
     reached: Ends,
-    ends: Ends,
+    /// `None` when nobody answered.
+    ends: Option<Ends>,
 }
 
 impl Look {
     fn now(consumer: &BaseConsumer, topics: &[String], shared: &Shared) -> Look {
-        let ends = ends_of(consumer, topics).unwrap_or_default();
+        let ends = ends_of(consumer, topics);
         Look { at: Instant::now(), reached: shared.shelf.lock().unwrap().reached.clone(), ends }
     }
 
-    /// True when something that was there at this look is still not read at the next, and nothing else of its partition.
+    /// True when something that was there at this look is still not read at the next, and nothing else of its partition; or
+    /// when nobody has answered either time: there may be a broker all the same.
     fn is_stuck(&self, next: &Look) -> bool {
-        self.ends.iter().any(|(place, end)| {
+        let Some(ends) = &self.ends else { return next.ends.is_none() };
+        ends.iter().any(|(place, end)| {
             let [before, now] = [self, next].map(|look| look.reached.get(place).copied().unwrap_or(0));
             before == now && now < *end
         })
@@ -363,7 +366,7 @@ fn read(client: &ClientConfig, topics: &[String], shared: &Shared) {
     let mut consumer = start();
     let mut assigned = 0;
     let mut looked = None::<Instant>;
-    let mut look = Look { at: Instant::now(), reached: Ends::new(), ends: Ends::new() };
+    let mut look = Look { at: Instant::now(), reached: Ends::new(), ends: Some(Ends::new()) };
     while !shared.over.load(Ordering::Relaxed) {
         if looked.is_none_or(|at| at.elapsed() > Duration::from_millis(if assigned == 0 { 50 } else { 500 })) {
             assigned = assign(&consumer, topics, assigned, &look.reached);

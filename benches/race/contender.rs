@@ -117,12 +117,12 @@ impl Lap {
 
     /// What a million events cost, in seconds of processor time.
     pub fn cpu_per_million(&self, part: Part) -> f64 {
-        self.used.cpu_seconds.get(&part).copied().unwrap_or(0.0) * 1e6 / self.events as f64
+        self.used.cpu_per_million(part, self.events)
     }
 
     /// The contender's highest memory, in megabytes.
     pub fn peak_megabytes(&self) -> f64 {
-        self.used.peak_bytes as f64 / 1e6
+        self.used.peak_megabytes()
     }
 }
 
@@ -316,9 +316,9 @@ impl Track {
     }
 
     fn recvlogical(&self, slot: &str, binary: &str) -> Command {
-        let mut command = self.database.recvlogical(slot, self.config.slot());
+        let mut command = Database::recvlogical_at(&self.workload.url(&self.database), slot, self.config.slot());
         command.args(["-o", &format!("binary={binary}"), "--no-loop", "-f", "/dev/null"]);
-        command.args(["--endpos", &self.end.to_string(), "-d", &self.workload.url(&self.database)]);
+        command.args(["--endpos", &self.end.to_string()]);
         command
     }
 

@@ -33,7 +33,7 @@ impl Task<'_> {
     /// Starts it in this directory, which its log and offsets stay in.
     pub fn start(&self, tuning: Tuning, directory: &Path) -> Process {
         let home = home();
-        let mut worker = properties(&[
+        let worker = properties(&[
             ("bootstrap.servers", self.brokers),
             ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
             ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
@@ -42,9 +42,6 @@ impl Task<'_> {
             ("plugin.discovery", "service_load"),
             ("listeners", &format!("http://127.0.0.1:{}", free_port())),
         ]);
-        if tuning != Tuning::Default {
-            worker += &properties(&[("header.converter", "org.apache.kafka.connect.storage.StringConverter")]);
-        }
         let (worker_file, connector_file) =
             (directory.join("worker.properties"), directory.join("debezium.properties"));
         fs::write(&worker_file, worker).unwrap();
@@ -96,8 +93,11 @@ impl Task<'_> {
             ("transforms.outbox.route.topic.replacement", self.topic),
         ]);
         if tuning != Tuning::Default {
-            // What the router does not look at.
-            text += &properties(&[("column.exclude.list", "public.outbox.created_at,public.outbox.headers")]);
+            text += &properties(&[
+                // What the router does not look at.
+                ("column.exclude.list", "public.outbox.created_at,public.outbox.headers"),
+                ("header.converter", "org.apache.kafka.connect.storage.StringConverter"),
+            ]);
         }
         text += &match tuning {
             Tuning::Default => String::new(),

@@ -15,6 +15,11 @@ pub enum Part {
     Broker,
 }
 
+impl Part {
+    /// All of them, in the order of the tables.
+    pub const ALL: [Part; 3] = [Part::Contender, Part::Walsender, Part::Broker];
+}
+
 /// What each has used.
 #[derive(Debug, Clone, Default)]
 pub struct Used {
@@ -25,6 +30,16 @@ pub struct Used {
 }
 
 impl Used {
+    /// What a million events cost, in seconds of processor time, when so many cost this.
+    pub fn cpu_per_million(&self, part: Part, events: u64) -> f64 {
+        self.cpu_seconds.get(&part).copied().unwrap_or(0.0) * 1e6 / events as f64
+    }
+
+    /// The contender's highest memory, in megabytes.
+    pub fn peak_megabytes(&self) -> f64 {
+        self.peak_bytes as f64 / 1e6
+    }
+
     /// What was used since another moment.
     pub fn since(&self, other: &Used) -> Used {
         let less = |(part, seconds): (&Part, &f64)| (*part, seconds - other.cpu_seconds.get(part).unwrap_or(&0.0));

@@ -93,15 +93,12 @@ impl Report {
             for (contender, laps) in contenders {
                 let ratios = rivals
                     .map(|rival| contenders.get(&rival).map_or(String::new(), |rival| faster(laps, rival).show(2)));
-                let cpu = |part| Spread::of(laps, |lap| lap.cpu_per_million(part)).show(1);
                 writeln!(
                     text,
-                    "| {contender} | {} | {} | {} | {} | {} | {} |",
+                    "| {contender} | {} | {} | {} | {} |",
                     rate(laps).show(0),
                     ratios.join(" | "),
-                    cpu(Part::Contender),
-                    cpu(Part::Walsender),
-                    cpu(Part::Broker),
+                    costs(laps, Lap::cpu_per_million, 1),
                     Spread::of(laps, Lap::peak_megabytes).show(0) + " MB"
                 )
                 .unwrap();
@@ -125,16 +122,14 @@ impl Report {
                 let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
                 writeln!(
                     text,
-                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} MB |",
+                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} | {} MB |",
                     figure(|latency| latency.p50, 1),
                     figure(|latency| latency.p99, 1),
                     figure(|latency| latency.p999, 1),
                     figure(|latency| latency.max, 0),
                     figure(|latency| latency.sent, 0),
                     figure(|latency| latency.read, 0),
-                    figure(|latency| latency.cpu[0], 1),
-                    figure(|latency| latency.cpu[1], 1),
-                    figure(|latency| latency.cpu[2], 1),
+                    costs(latencies, |latency, part| latency.cpu[part as usize], 1),
                     figure(|latency| latency.peak_megabytes, 0),
                 )
                 .unwrap();
@@ -153,10 +148,9 @@ impl Report {
             "| backlog | events/s | its CPU s per million | walsender's | broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|\n",
         );
         for (size, laps) in &self.growth {
-            let cpu = [Part::Contender, Part::Walsender, Part::Broker]
-                .map(|part| Spread::of(laps, |lap| lap.cpu_per_million(part)).show(2));
+            let cpu = costs(laps, Lap::cpu_per_million, 2);
             let peak = Spread::of(laps, Lap::peak_megabytes).show(0);
-            writeln!(text, "| {size} | {} | {} | {peak} MB |", rate(laps).show(0), cpu.join(" | ")).unwrap();
+            writeln!(text, "| {size} | {} | {} | {peak} MB |", rate(laps).show(0), cpu).unwrap();
         }
     }
 
@@ -177,6 +171,11 @@ impl Report {
         });
         plot::svg(&groups.collect::<Vec<_>>())
     }
+}
+
+/// What each part has cost, one cell after the other.
+fn costs<T>(laps: &[T], cost: impl Fn(&T, Part) -> f64, digits: usize) -> String {
+    Part::ALL.map(|part| Spread::of(laps, |lap| cost(lap, part)).show(digits)).join(" | ")
 }
 
 fn rate(laps: &[Lap]) -> Spread {

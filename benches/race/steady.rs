@@ -45,11 +45,11 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// What is not measured because something warms up, connections or a JVM: so many events, so many a second.
-    fn warm_up(self, rate: u64) -> (u64, u64) {
+    /// What is not measured because something warms up: connections, or a JVM.
+    fn warm_up(self, rate: u64) -> WarmUp {
         match self {
-            Carrier::Bare | Carrier::Outboxd => (3 * rate, rate),
-            Carrier::Debezium => (150_000, 5000),
+            Carrier::Bare | Carrier::Outboxd => WarmUp { events: 3 * rate, rate },
+            Carrier::Debezium => WarmUp { events: 150_000, rate: 5000 },
         }
     }
 }
@@ -74,7 +74,7 @@ pub struct Latency {
     /// Events a second that were sent, and that came, in the time in which they were sent.
     pub sent: f64,
     pub read: f64,
-    /// Seconds of processor time for a million events: the carrier's, the walsender's, the broker's.
+    /// Seconds of processor time for a million events, of each part.
     pub cpu: [f64; 3],
     /// The carrier's highest memory, in megabytes.
     pub peak_megabytes: f64,
@@ -91,13 +91,20 @@ impl fmt::Display for Latency {
     }
 }
 
+/// So many events, so many a second.
+#[derive(Clone, Copy)]
+struct WarmUp {
+    events: u64,
+    rate: u64,
+}
+
 /// When each event was due, when it was sent and when it was read, in nanoseconds since the beginning; its key is its number.
 /// What counts begins when it was due: whoever holds up the writers has made them late.
 struct Clock {
     begun: Instant,
     rate: u64,
-    /// The first so many, at a rate of their own, are not measured.
-    warm_up: (u64, u64),
+    /// The first ones, which are not measured.
+    warm_up: WarmUp,
     /// When the first that is measured is due: a rest after all of the warm-up has come, so that what a cold carrier could
     /// not keep up with is in nobody's way.
     measured_from: OnceLock<Duration>,
@@ -109,7 +116,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(rate: u64, warm_up: (u64, u64), events: u64) -> Clock {
+    fn new(rate: u64, warm_up: WarmUp, events: u64) -> Clock {
         let times = || (0..events).map(|_| AtomicU64::new(0)).collect();
         let (begun, measured_from) = (Instant::now(), OnceLock::new());
         Clock {
@@ -127,11 +134,10 @@ impl Clock {
     /// Waits until the event of this number is due.
     fn wait(&self, number: u64) -> Duration {
         let after = |many: u64, rate: u64| Duration::from_secs_f64(many as f64 / rate as f64);
-        let (unmeasured, rate) = self.warm_up;
-        let due = match number.checked_sub(unmeasured) {
-            None => after(number, rate),
+        let due = match number.checked_sub(self.warm_up.events) {
+            None => after(number, self.warm_up.rate),
             Some(many) => {
-                while self.came.load(Ordering::Relaxed) < unmeasured {
+                while self.came.load(Ordering::Relaxed) < self.warm_up.events {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 *self.measured_from.get_or_init(|| self.begun.elapsed() + REST) + after(many, self.rate)
@@ -159,7 +165,7 @@ impl Clock {
 
     fn latency(&self, used: &Used) -> Latency {
         let time = |times: &[AtomicU64], number: usize| times[number].load(Ordering::Relaxed) as f64 / 1e6;
-        let (first, last) = (self.warm_up.0 as usize, self.sent.len() - 1);
+        let (first, last) = (self.warm_up.events as usize, self.sent.len() - 1);
         let (begin, end) = (time(&self.sent, first), time(&self.sent, last));
         let seconds = (end - begin) / 1e3;
         let came = (0..=last).map(|number| time(&self.read, number)).filter(|at| (begin..=end).contains(at)).count();
@@ -168,9 +174,8 @@ impl Clock {
         took.sort_by(f64::total_cmp);
         let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
         let (sent, read) = (took.len() as f64 / seconds, came as f64 / seconds);
-        let cpu = [Part::Contender, Part::Walsender, Part::Broker]
-            .map(|part| used.cpu_seconds.get(&part).copied().unwrap_or(0.0) * 1e6 / took.len() as f64);
-        let peak_megabytes = used.peak_bytes as f64 / 1e6;
+        let cpu = Part::ALL.map(|part| used.cpu_per_million(part, took.len() as u64));
+        let peak_megabytes = used.peak_megabytes();
         Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read, cpu, peak_megabytes }
     }
 }
@@ -205,7 +210,7 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
         meter.watch_from_now(Part::Walsender, pid.parse().expect("a pid is a number"));
     }
     let warm_up = carrier.warm_up(rate);
-    let clock = Clock::new(rate, warm_up, warm_up.0 + SECONDS * rate);
+    let clock = Clock::new(rate, warm_up, warm_up.events + SECONDS * rate);
     let before = std::thread::scope(|threads| {
         let (database, clock, meter) = (&database, &clock, &meter);
         let before = threads.spawn(|| {

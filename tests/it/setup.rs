@@ -185,12 +185,11 @@ fn a_missing_topic_is_created_where_that_is_wanted() {
 #[test]
 fn a_missing_right_is_waited_for_and_a_wrong_password_of_kafka_is_named() {
     let kafka = Kafka::options().sasl(&[("relay", "right")]).start();
-    let login = |config: Config, password: &str| log_in(&kafka, config, password);
-    let scene = without_topic(&kafka, |config| login(config, "right"));
+    let scene = without_topic(&kafka, |config| log_in(&kafka, config, "right"));
     kafka.create_topic(&scene.topic, PARTITIONS);
     let id = scene.write("k", "{}");
 
-    let mut stranger = Relay::start(&login(scene.config.clone(), "wrong"));
+    let mut stranger = Relay::start(&log_in(&kafka, scene.config.clone(), "wrong"));
     stranger.wait_unready("kafka_login", NOTICED);
     assert!(stranger.is_running() && !stranger.log().contains("\"wrong\""));
     drop(stranger);

@@ -403,8 +403,13 @@ impl Database {
 
     /// Somebody else who reads from a slot; `-f` is still to be said.
     pub fn recvlogical(&self, slot: &str, publication: &str) -> Command {
+        Database::recvlogical_at(&self.url(), slot, publication)
+    }
+
+    /// The same, by a way of one's own to the database.
+    pub fn recvlogical_at(url: &str, slot: &str, publication: &str) -> Command {
         let mut command = Command::new(Version::Distro.bin().expect("it is installed").join("pg_recvlogical"));
-        command.args(["-d", &self.url(), "--slot", slot, "--start", "-o", "proto_version=1"]);
+        command.args(["-d", url, "--slot", slot, "--start", "-o", "proto_version=1"]);
         command.args(["-o", &format!("publication_names={publication}")]).stderr(Stdio::null());
         command
     }

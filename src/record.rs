@@ -34,31 +34,34 @@ impl Record<'_> {
     }
 }
 
-/// Headers in one buffer, which is used again for the next record.
+/// Headers in two buffers, which are used again for the next record.
 #[derive(Debug, Default)]
 pub struct Headers {
-    bytes: Vec<u8>,
+    /// One behind the other, as their values.
+    names: String,
+    values: Vec<u8>,
     spans: Vec<Span>,
 }
 
-#[derive(Debug)]
+/// Where a header's name and value end; they begin where the ones before end.
+#[derive(Debug, Clone, Copy)]
 struct Span {
     name: usize,
     value: usize,
-    end: usize,
     null: bool,
 }
 
 impl Headers {
     /// Forgets all headers, keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.names.clear();
+        self.values.clear();
         self.spans.clear();
     }
 
     /// Adds a header; `None` is a header without a value.
     pub fn push(&mut self, name: &str, value: Option<&[u8]>) {
-        self.push_with(name, |bytes| bytes.extend_from_slice(value.unwrap_or_default()));
+        self.push_with(name, |values| values.extend_from_slice(value.unwrap_or_default()));
         if let (None, Some(span)) = (value, self.spans.last_mut()) {
             span.null = true;
         }
@@ -66,11 +69,9 @@ impl Headers {
 
     /// Adds a header whose value `write` appends.
     pub fn push_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(name.as_bytes());
-        let value = self.bytes.len();
-        write(&mut self.bytes);
-        self.spans.push(Span { name: start, value, end: self.bytes.len(), null: false });
+        self.names.push_str(name);
+        write(&mut self.values);
+        self.spans.push(Span { name: self.names.len(), value: self.values.len(), null: false });
     }
 
     /// How many headers there are.
@@ -85,14 +86,16 @@ impl Headers {
 
     /// Names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        self.spans.iter().map(|span| {
-            let name = std::str::from_utf8(&self.bytes[span.name..span.value]).expect("names are pushed as str");
-            (name, (!span.null).then(|| &self.bytes[span.value..span.end]))
+        let (mut name, mut value) = (0, 0);
+        self.spans.iter().map(move |span| {
+            let header = (&self.names[name..span.name], (!span.null).then(|| &self.values[value..span.value]));
+            (name, value) = (span.name, span.value);
+            header
         })
     }
 
     fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.names.len() + self.values.len()
     }
 }
 

@@ -44,6 +44,8 @@ pub enum Contender {
     RecvBinary,
     Reader,
     Producer,
+    /// With the header `id` alone: what the others cost is librdkafka's.
+    ProducerIdOnly,
     ReaderAndProducer,
     Outboxd,
     /// With the headers that Debezium's router gives a record: `id`.
@@ -56,10 +58,11 @@ pub enum Contender {
 impl Contender {
     /// The order of a round, backwards in every other one: those that are compared stand together, whichever comes first, and
     /// every relay follows somebody who has kept the broker busy, because after a rest of half a minute it costs everybody more.
-    pub const ROUND: [Contender; 9] = [
+    pub const ROUND: [Contender; 10] = [
         Contender::Reader,
         Contender::RecvText,
         Contender::RecvBinary,
+        Contender::ProducerIdOnly,
         Contender::Producer,
         Contender::Outboxd,
         Contender::OutboxdIdOnly,
@@ -86,7 +89,8 @@ impl fmt::Display for Contender {
             Contender::RecvBinary => "pg_recvlogical, binary",
             Contender::Reader => "a reader that pauses",
             Contender::Producer => "a bare producer",
-            Contender::ReaderAndProducer => "both at once",
+            Contender::ProducerIdOnly => "a bare producer, id only",
+            Contender::ReaderAndProducer => "reader and producer at once",
             Contender::Outboxd => "outboxd",
             Contender::OutboxdIdOnly => "outboxd, header id only",
             Contender::Debezium(Tuning::Default) => "Debezium, as it comes",
@@ -169,7 +173,8 @@ impl Track {
         let events = workload.events(asked);
         workload.write(&database, events);
         database.exec("checkpoint");
-        let rows = database.connect().query("select payload::text from public.outbox limit 1000", &[]).unwrap();
+        // Not as many as there are keys, so that every key meets every value.
+        let rows = database.connect().query("select payload::text from public.outbox limit 997", &[]).unwrap();
         let values: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         let (end, scratch) = (database.written(), Scratch::new());
         std::fs::write(scratch.path().join("values"), values.join("\n")).unwrap();
@@ -193,7 +198,8 @@ impl Track {
             Contender::RecvText => self.read(&meter, &slot, self.recvlogical(&slot, "false")),
             Contender::RecvBinary => self.read(&meter, &slot, self.recvlogical(&slot, "true")),
             Contender::Reader => self.read(&meter, &slot, self.reader(&slot)),
-            Contender::Producer => self.produce(&meter, &topic),
+            Contender::Producer => self.produce(&meter, &topic, roles::HEADERS),
+            Contender::ProducerIdOnly => self.produce(&meter, &topic, 1),
             Contender::ReaderAndProducer => self.read(&meter, &slot, self.both(&slot, &topic)),
             Contender::Outboxd => self.outboxd(&meter, &slot, &topic, ""),
             Contender::OutboxdIdOnly => self.outboxd(&meter, &slot, &topic, "default_headers = \"id\""),
@@ -204,7 +210,10 @@ impl Track {
         match contender {
             Contender::RecvText | Contender::RecvBinary | Contender::Reader => {}
             Contender::Producer | Contender::ReaderAndProducer => {
-                assert_eq!(self.arrived(&topic), self.sent(), "every record is in {topic} once");
+                assert_eq!(self.arrived(&topic), self.sent(roles::HEADERS), "every record is in {topic} once");
+            }
+            Contender::ProducerIdOnly => {
+                assert_eq!(self.arrived(&topic), self.sent(1), "every record is in {topic} once")
             }
             Contender::Outboxd | Contender::OutboxdIdOnly | Contender::Debezium(_) | Contender::DebeziumWarm => {
                 let arrived = self.arrived(&topic);
@@ -232,9 +241,10 @@ impl Track {
     }
 
     /// Starts a program that only produces. It says itself how long that took.
-    fn produce(&self, meter: &Meter, topic: &str) -> Duration {
+    fn produce(&self, meter: &Meter, topic: &str, headers: usize) -> Duration {
         let (values, time) = (self.values(), self.scratch.path().join("time").display().to_string());
-        let arguments = [self.brokers.clone(), topic.to_string(), self.events.to_string(), values, time.clone()];
+        let (events, headers) = (self.events.to_string(), headers.to_string());
+        let arguments = [self.brokers.clone(), topic.to_string(), events, values, headers, time.clone()];
         let mut process = start(role("producer", &arguments));
         meter.watch_from_now(Part::Broker, self.kafka.node(0).pid());
         meter.watch_from_now(Part::Contender, process.id());
@@ -350,13 +360,13 @@ impl Track {
     }
 
     /// What the roles send, as they number it.
-    fn sent(&self) -> Sum {
+    fn sent(&self, headers: usize) -> Sum {
         let values = std::fs::read_to_string(self.values()).unwrap();
         let values: Vec<&str> = values.lines().collect();
         let mut sum = Sum::default();
         for number in 1..=self.events {
             let (key, value) = roles::contents(number, &values);
-            sum.add(Uuid::from_u128(u128::from(number)), key.to_string().as_bytes(), value.as_bytes(), 5);
+            sum.add(Uuid::from_u128(u128::from(number)), key.to_string().as_bytes(), value.as_bytes(), headers);
         }
         sum
     }

@@ -14,6 +14,7 @@ mod contender;
 mod debezium;
 mod demands;
 mod meter;
+mod place;
 mod plot;
 mod report;
 mod roles;

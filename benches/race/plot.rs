@@ -19,28 +19,32 @@ pub struct Bar {
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin, and how long the longest is.
-const LEFT: f64 = 200.0;
+const MARGIN: f64 = 12.0;
+const LEFT: f64 = 210.0;
 const LONGEST: f64 = 540.0;
 const TITLE: f64 = 30.0;
 const ROW: f64 = 22.0;
 const GAP: f64 = 16.0;
+const FOOTNOTE: &str = "Bars are medians, lines go from the lowest to the highest lap. A bare producer, which reads no database, is not shown.";
 
 /// One picture of all groups, each with its own scale.
 pub fn svg(groups: &[Group]) -> String {
-    let height: f64 = groups.iter().map(|group| TITLE + ROW * group.bars.len() as f64 + GAP).sum::<f64>() + GAP;
+    let groups_height: f64 = groups.iter().map(|group| TITLE + ROW * group.bars.len() as f64 + GAP).sum();
+    let height = groups_height + TITLE + GAP;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
          <title>Events a second: medians, with the lowest and the highest</title>\n\
-         <style>text {{ fill: #1f2328 }} .other {{ fill: #9aa4b2 }} .ours {{ fill: #1f6feb }} \
+         <style>.page {{ fill: #ffffff }} text {{ fill: #1f2328 }} .other {{ fill: #9aa4b2 }} .ours {{ fill: #1f6feb }} \
          .spread {{ stroke: #1f2328; stroke-width: 1.2 }} @media (prefers-color-scheme: dark) \
-         {{ text {{ fill: #e6edf3 }} .spread {{ stroke: #e6edf3 }} }}</style>\n"
+         {{ .page {{ fill: #0d1117 }} text {{ fill: #e6edf3 }} .other {{ fill: #57606a }} .spread {{ stroke: #e6edf3 }} }}</style>\n\
+         <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n"
     );
     let mut top = GAP;
     for group in groups {
         writeln!(
             text,
-            "<text x=\"0\" y=\"{}\" font-weight=\"600\">{}, events a second</text>",
+            "<text x=\"{MARGIN}\" y=\"{}\" font-weight=\"600\">{}, events a second</text>",
             top + 14.0,
             group.title
         )
@@ -53,6 +57,7 @@ pub fn svg(groups: &[Group]) -> String {
         }
         top += GAP;
     }
+    writeln!(text, "<text x=\"{MARGIN}\" y=\"{}\" font-size=\"11\">{FOOTNOTE}</text>", top + 12.0).unwrap();
     text.push_str("</svg>\n");
     text
 }

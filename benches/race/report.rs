@@ -8,6 +8,7 @@ use crate::contender::{Contender, Lap};
 use crate::debezium::Tuning;
 use crate::demands::Demands;
 use crate::meter::Part;
+use crate::place;
 use crate::plot;
 use crate::steady::{Carrier, Latency};
 use crate::workload::Workload;
@@ -78,7 +79,7 @@ impl Report {
 
     /// All tables, in Markdown.
     pub fn tables(&self) -> String {
-        let mut text = Demands::of(self).table();
+        let mut text = format!("{}\n\n{}", place::describe(), Demands::of(self).table());
         if !self.failed.is_empty() {
             writeln!(text, "\nBroke off, and may have fewer rounds: {}.", self.failed.join(", ")).unwrap();
         }
@@ -112,7 +113,8 @@ impl Report {
     fn write_latencies(&self, text: &mut String) {
         for (rate, carriers) in &self.latencies {
             let rounds = carriers.values().map(Vec::len).min().unwrap_or(0);
-            let title = format!("{rate} transactions of one row a second: milliseconds from the INSERT to a consumer");
+            let title =
+                format!("{rate} transactions of one row a second: milliseconds from when each was due to a consumer");
             writeln!(text, "\n### {title}, {rounds} rounds\n").unwrap();
             text.push_str(
                 "| who | p50 | p99 | p99.9 | max | sent a second | came a second | its CPU s per million | walsender's | \
@@ -120,17 +122,24 @@ impl Report {
             );
             for (carrier, latencies) in carriers {
                 let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
+                let used = match carrier {
+                    // It runs inside of the harness, whose own work cannot be told apart.
+                    Carrier::Bare => "– | – | – | –".to_owned(),
+                    Carrier::Outboxd | Carrier::Debezium => format!(
+                        "{} | {} MB",
+                        costs(latencies, |latency, part| latency.cpu[part as usize], 1),
+                        figure(|latency| latency.peak_megabytes, 0)
+                    ),
+                };
                 writeln!(
                     text,
-                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} | {} MB |",
+                    "| {carrier} | {} | {} | {} | {} | {} | {} | {used} |",
                     figure(|latency| latency.p50, 1),
                     figure(|latency| latency.p99, 1),
                     figure(|latency| latency.p999, 1),
                     figure(|latency| latency.max, 0),
                     figure(|latency| latency.sent, 0),
                     figure(|latency| latency.read, 0),
-                    costs(latencies, |latency, part| latency.cpu[part as usize], 1),
-                    figure(|latency| latency.peak_megabytes, 0),
                 )
                 .unwrap();
             }
@@ -164,7 +173,7 @@ impl Report {
             is_ours: contender.is_ours(),
         };
         // A bare producer is not slowed down by any database: beside it nothing else could be told apart.
-        let shown = |contender: &Contender| *contender != Contender::Producer;
+        let shown = |contender: &Contender| !matches!(contender, Contender::Producer | Contender::ProducerIdOnly);
         let groups = self.laps.iter().map(|(workload, contenders)| plot::Group {
             title: workload.describe(),
             bars: contenders.iter().filter(|(contender, _)| shown(contender)).map(bar).collect(),

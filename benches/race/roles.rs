@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// As many as the backlog has.
 const KEYS: usize = 1000;
 
+/// As the relay's default record has.
+pub const HEADERS: usize = 5;
+
 /// A program in one of the roles.
 type Role = fn(&[String]);
 
@@ -43,11 +46,14 @@ fn reader(arguments: &[String]) {
     read(config, events.parse().unwrap(), &AtomicU64::new(0));
 }
 
-/// `producer BROKERS TOPIC EVENTS VALUES TIME`: sends so many records, whose values are the lines of a file, again and again,
-/// and writes how long it took to send all but the first, which a new client needs some time for.
+/// `producer BROKERS TOPIC EVENTS VALUES HEADERS TIME`: sends so many records, whose values are the lines of a file, again and
+/// again, with so many headers, and writes how long it took to send all but the first, which a new client needs some time for.
 fn producer(arguments: &[String]) {
-    let [brokers, topic, events, values, time] = arguments else { panic!("producer BROKERS TOPIC EVENTS VALUES TIME") };
-    let took = produce(brokers, topic, events.parse().unwrap(), values, &AtomicU64::new(u64::MAX));
+    let [brokers, topic, events, values, many, time] = arguments else {
+        panic!("producer BROKERS TOPIC EVENTS VALUES HEADERS TIME")
+    };
+    let (events, many) = (events.parse().unwrap(), many.parse().unwrap());
+    let took = produce(brokers, topic, events, values, many, &AtomicU64::new(u64::MAX));
     std::fs::write(time, took.as_nanos().to_string()).unwrap();
 }
 
@@ -57,7 +63,7 @@ fn both(arguments: &[String]) {
     let (events, read_so_far) = (events.parse().unwrap(), AtomicU64::new(0));
     std::thread::scope(|threads| {
         threads.spawn(|| read(config, events, &read_so_far));
-        threads.spawn(|| produce(brokers, topic, events, values, &read_so_far));
+        threads.spawn(|| produce(brokers, topic, events, values, HEADERS, &read_so_far));
     });
 }
 
@@ -103,7 +109,7 @@ pub fn contents<'a>(number: u64, values: &[&'a str]) -> (usize, &'a str) {
 }
 
 /// Sends records, never more than are allowed by now. Answers with the time from the answer to the first one to the last.
-fn produce(brokers: &str, topic: &str, events: u64, values: &str, allowed: &AtomicU64) -> Duration {
+fn produce(brokers: &str, topic: &str, events: u64, values: &str, many: usize, allowed: &AtomicU64) -> Duration {
     let values = std::fs::read_to_string(values).unwrap();
     let values: Vec<&str> = values.lines().collect();
     let producer = ThreadedProducer::from_config_and_context(&client(brokers), AllTaken).unwrap();
@@ -115,7 +121,7 @@ fn produce(brokers: &str, topic: &str, events: u64, values: &str, allowed: &Atom
         }
         let (key, value) = contents(number, &values);
         let key = &keys[key];
-        let mut record = BaseRecord::to(topic).key(key).payload(value).headers(headers(number, key));
+        let mut record = BaseRecord::to(topic).key(key).payload(value).headers(headers(number, key, many));
         while let Err((error, refused)) = producer.send(record) {
             assert_eq!(error, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull));
             std::thread::sleep(PAUSE);
@@ -160,16 +166,16 @@ pub fn client(brokers: &str) -> ClientConfig {
 }
 
 /// As many as the relay's records have.
-pub fn headers(number: u64, key: &str) -> OwnedHeaders {
+pub fn headers(number: u64, key: &str, many: usize) -> OwnedHeaders {
     let mut id = Uuid::encode_buffer();
-    let headers = [
+    let headers: [_; HEADERS] = [
         ("id", &*Uuid::from_u128(u128::from(number)).hyphenated().encode_lower(&mut id)),
         ("type", "order.paid"),
         ("aggregate_type", "order"),
         ("aggregate_id", key),
         ("lsn", "0/1536410/1"),
     ];
-    headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |headers, (key, value)| {
+    headers[..many].iter().fold(OwnedHeaders::new_with_capacity(many), |headers, (key, value)| {
         headers.insert(Header { key, value: Some(*value) })
     })
 }

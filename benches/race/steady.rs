@@ -12,7 +12,7 @@ use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedPr
 use crate::contender::{PARTITIONS, drop_slot};
 use crate::debezium::{Task, Tuning};
 use crate::meter::{Meter, Part, Used};
-use crate::roles::{client, headers};
+use crate::roles::{HEADERS, client, headers};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
 use crate::support::process::{Process, Scratch};
@@ -265,7 +265,7 @@ fn produce(kafka: &Kafka, topic: &str, clock: &Clock) {
     for number in 0..clock.sent.len() as u64 {
         clock.sent(number, clock.wait(number));
         let (key, payload) = (number.to_string(), payload(number));
-        let record = BaseRecord::to(topic).key(&key).payload(&payload).headers(headers(number, &key));
+        let record = BaseRecord::to(topic).key(&key).payload(&payload).headers(headers(number, &key, HEADERS));
         producer.send(record).map_err(|(error, _)| error).unwrap();
     }
     eventually("all is delivered", PATIENCE, || producer.in_flight_count() == 0);

@@ -28,8 +28,9 @@ pub(super) struct Live {
     /// The next frame is whole and waits: reading on would only grow the buffer.
     pub(super) held: bool,
     pub(super) pace: Pace,
-    /// What was read since the pace was told.
+    /// Bytes that were read, and messages that were dealt with, since the pace was told.
     pub(super) read: usize,
+    pub(super) messages: usize,
     /// How long bytes should gather before the next read.
     pub(super) gather: Option<Duration>,
 }

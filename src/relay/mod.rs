@@ -241,17 +241,19 @@ impl Relay {
             return;
         }
         live.held = false;
-        let (mut wal_end, mut messages) = (self.board.status.server, 0);
+        let mut wal_end = self.board.status.server;
         let result = loop {
             match live.stream.frame() {
                 Ok(Some(frame)) => {
-                    messages += 1;
                     wal_end = wal_end.max(seen_end(&frame));
                     if let Frame::Notice { code, message } = frame {
                         tracing::warn!(code, "PostgreSQL says: {message}");
                     }
                     match self.pipeline.frame(frame, now, &mut self.sink) {
-                        Ok(Flow::Taken) => live.stream.consume(),
+                        Ok(Flow::Taken) => {
+                            live.messages += 1;
+                            live.stream.consume();
+                        }
                         Ok(Flow::Held) => {
                             live.held = true;
                             break Ok(());
@@ -265,7 +267,7 @@ impl Relay {
         };
         self.board.status.server = wal_end;
         if live.read > 0 {
-            live.gather = live.pace.read(std::mem::take(&mut live.read), messages, now);
+            live.gather = live.pace.read(std::mem::take(&mut live.read), std::mem::take(&mut live.messages), now);
         }
         match result {
             Ok(()) => {}
@@ -431,6 +433,7 @@ impl Relay {
             since: now,
             held: false,
             read: 0,
+            messages: 0,
             gather: None,
         }));
     }

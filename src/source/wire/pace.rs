@@ -12,12 +12,21 @@ use super::stream::TURN_MAX;
 use crate::config::Host;
 
 /// Faster than this, in bytes and in messages a second, is dense: ten thousand small events. Few large ones are not, however
-/// many bytes they have: they wake nobody often.
-const DENSE: Load = Load { bytes: 8e6, messages: 10e3 };
-/// So fast comes a backlog, in which nobody waits for a single event.
-const FLOOD: Load = Load { bytes: 24e6, messages: 30e3 };
-/// So much may come at once, before or between: a transaction of a hundred rows waits for nobody.
-const BURST: Load = Load { bytes: 128e3, messages: 100.0 };
+/// many bytes they have: they wake nobody often. Many tiny ones are, however few bytes they have. What comes at once, before
+/// or between, is less than a transaction of a hundred rows: that one waits for nobody.
+const DENSE: Limit = Limit {
+    speed: Load { bytes: 8e6, messages: 10e3 },
+    burst: Load { bytes: 128e3, messages: 100.0 },
+    many: 40e3,
+    many_at_once: 400.0,
+};
+/// So fast comes a backlog, in which nobody waits for a single event, once it has come for a tenth of a second.
+const FLOOD: Limit = Limit {
+    speed: Load { bytes: 24e6, messages: 30e3 },
+    burst: Load { bytes: 2.4e6, messages: 3e3 },
+    many: 100e3,
+    many_at_once: 10e3,
+};
 /// How long bytes gather.
 pub const GATHER: Duration = Duration::from_millis(4);
 /// The same in a flood: the longer the reader sleeps, the more often a walsender finds the window shut, and then sends many
@@ -37,35 +46,49 @@ pub struct Pace {
     since: Instant,
 }
 
-/// Bytes and messages fill it, time drains it.
-#[derive(Debug)]
-struct Bucket {
-    level: Load,
-    drains: Load,
-}
-
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     bytes: f64,
     messages: f64,
 }
 
+/// How much a second is too much, of bytes and messages both or of messages alone, and how much at once is not.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    speed: Load,
+    burst: Load,
+    many: f64,
+    many_at_once: f64,
+}
+
+/// Bytes and messages fill it, time drains it.
+#[derive(Debug)]
+struct Bucket {
+    limit: Limit,
+    level: Load,
+    /// The same of messages alone.
+    many: f64,
+}
+
 impl Bucket {
-    fn new(drains: Load) -> Bucket {
-        Bucket { level: Load::default(), drains }
+    fn new(limit: Limit) -> Bucket {
+        Bucket { limit, level: Load::default(), many: 0.0 }
     }
 
-    /// Answers whether there is more in it than a burst.
+    /// Answers whether there is more in it than may come at once.
     fn fill(&mut self, more: Load, seconds: f64) -> bool {
+        let Limit { speed, burst, many, many_at_once } = self.limit;
         // No more than twice the burst, so that the end of a flood is soon noticed.
         let fill = |level: f64, drains: f64, more: f64, burst: f64| {
             ((level - seconds * drains).max(0.0) + more).min(2.0 * burst)
         };
         self.level = Load {
-            bytes: fill(self.level.bytes, self.drains.bytes, more.bytes, BURST.bytes),
-            messages: fill(self.level.messages, self.drains.messages, more.messages, BURST.messages),
+            bytes: fill(self.level.bytes, speed.bytes, more.bytes, burst.bytes),
+            messages: fill(self.level.messages, speed.messages, more.messages, burst.messages),
         };
-        self.level.bytes > BURST.bytes && self.level.messages > BURST.messages
+        self.many = fill(self.many, many, more.messages, many_at_once);
+        let both = self.level.bytes > burst.bytes && self.level.messages > burst.messages;
+        both || self.many > many_at_once
     }
 }
 
@@ -128,6 +151,15 @@ mod tests {
     }
 
     #[test]
+    fn many_tiny_events_gather_however_few_bytes_they_have() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        // Three messages each: begin, insert, commit.
+        let tiny = |events: f64| paused_by(&mut far(start), 93.0, start, events * 280.0, second);
+        assert_eq!(tiny(5e3), 0.0);
+        assert!(tiny(20e3) > 0.9);
+    }
+
+    #[test]
     fn dense_traffic_gathers_however_small_its_reads_are_and_thin_traffic_does_not() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         assert_eq!(paused(&mut far(start), start, 5e6, second), 0.0);
@@ -150,6 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn one_large_transaction_in_calm_traffic_is_no_flood() {
+        let start = Instant::now();
+        for rows in [200, 1000, 2000] {
+            let (mut pace, mut now, mut left) = (far(start), start, rows * 600);
+            while left > 0 {
+                let read = left.min(150_000);
+                left -= read;
+                let pause = pace.read(read, read / 600, now).unwrap_or_default();
+                assert!(pause <= GATHER, "{rows} rows wait for {pause:?}");
+                now += pause;
+            }
+        }
+    }
+
+    #[test]
     fn what_comes_at_once_and_alone_waits_for_nothing() {
         let start = Instant::now();
         let mut pace = far(start);
@@ -165,7 +212,7 @@ mod tests {
         let mut pace = far(start);
         assert!(paused(&mut pace, start, 100e6, second) > 0.5);
         let later = start + second + Duration::from_millis(100);
-        assert!(pace.read(150_000, 200, later).is_some(), "a stall of 30 ms");
+        assert_eq!(pace.read(150_000, 200, later), Some(GATHER), "a stall of 30 ms");
         assert!(paused(&mut pace, later + GATHER, 5e6, second) < 0.02);
     }
 

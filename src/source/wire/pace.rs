@@ -19,13 +19,16 @@ const DENSE: Limit = Limit {
     burst: Load { bytes: 128e3, messages: 100.0 },
     many: 40e3,
     many_at_once: 400.0,
+    holds: 2.0,
 };
-/// So fast comes a backlog, in which nobody waits for a single event, once it has come for a tenth of a second.
+/// So fast comes a backlog, in which nobody waits for a single event, once it has come for a tenth of a second; a halt of up to a
+/// second is not the end of it.
 const FLOOD: Limit = Limit {
     speed: Load { bytes: 24e6, messages: 30e3 },
     burst: Load { bytes: 2.4e6, messages: 3e3 },
     many: 100e3,
     many_at_once: 10e3,
+    holds: 11.0,
 };
 /// How long bytes gather.
 pub const GATHER: Duration = Duration::from_millis(4);
@@ -59,6 +62,8 @@ struct Limit {
     burst: Load,
     many: f64,
     many_at_once: f64,
+    /// So many times what may come at once, and no more, is remembered: so soon is the end noticed.
+    holds: f64,
 }
 
 /// Bytes and messages fill it, time drains it.
@@ -77,10 +82,9 @@ impl Bucket {
 
     /// Answers whether there is more in it than may come at once.
     fn fill(&mut self, more: Load, seconds: f64) -> bool {
-        let Limit { speed, burst, many, many_at_once } = self.limit;
-        // No more than twice the burst, so that the end of a flood is soon noticed.
+        let Limit { speed, burst, many, many_at_once, holds } = self.limit;
         let fill = |level: f64, drains: f64, more: f64, burst: f64| {
-            ((level - seconds * drains).max(0.0) + more).min(2.0 * burst)
+            ((level - seconds * drains).max(0.0) + more).min(holds * burst)
         };
         self.level = Load {
             bytes: fill(self.level.bytes, speed.bytes, more.bytes, burst.bytes),
@@ -182,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_that_halts_for_a_moment_is_a_flood_all_the_same() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut pace = far(start);
+        assert!(paused(&mut pace, start, 60e6, second * 2) > 0.9);
+        let after = start + second * 2 + second / 2;
+        assert_eq!(pace.read(200_000, 300, after), Some(GATHER_FLOOD));
+    }
+
+    #[test]
     fn one_large_transaction_in_calm_traffic_is_no_flood() {
         let start = Instant::now();
         for rows in [200, 1000, 2000] {
@@ -211,7 +224,8 @@ mod tests {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut pace = far(start);
         assert!(paused(&mut pace, start, 100e6, second) > 0.5);
-        let later = start + second + Duration::from_millis(100);
+        assert!(paused(&mut pace, start + second, 5e6, second) < 0.05);
+        let later = start + second * 3;
         assert_eq!(pace.read(150_000, 200, later), Some(GATHER), "a stall of 30 ms");
         assert!(paused(&mut pace, later + GATHER, 5e6, second) < 0.02);
     }

@@ -18,8 +18,8 @@ pub struct Bar {
 }
 
 const WIDTH: f64 = 860.0;
-/// Where bars begin, and how long the longest is.
 const MARGIN: f64 = 12.0;
+/// Where bars begin, and how long the longest is.
 const LEFT: f64 = 210.0;
 const LONGEST: f64 = 540.0;
 const TITLE: f64 = 30.0;

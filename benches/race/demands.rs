@@ -101,8 +101,8 @@ impl Demands {
                 (format!("{took:.1} ms, {took_bare:.1} ms"), met)
             })
         };
-        let p50 = judge(|it| it.p50, |bare| bare + 2.0);
-        let p99 = judge(|it| it.p99, |bare| 1.5 * bare + 5.0);
+        let p50 = judge(|it| it.sent_at.p50, |bare| bare + 2.0);
+        let p99 = judge(|it| it.sent_at.p99, |bare| 1.5 * bare + 5.0);
         self.add(format!("{rate} a second: p50 within 2 ms of a bare produce"), p50);
         self.add(format!("{rate} a second: p99 at most 1.5 × a bare produce's and 5 ms"), p99);
     }

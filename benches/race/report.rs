@@ -113,12 +113,14 @@ impl Report {
     fn write_latencies(&self, text: &mut String) {
         for (rate, carriers) in &self.latencies {
             let rounds = carriers.values().map(Vec::len).min().unwrap_or(0);
-            let title =
-                format!("{rate} transactions of one row a second: milliseconds from when each was due to a consumer");
+            let title = format!(
+                "{rate} transactions of one row a second: milliseconds from when each was sent, and when it was due, to a consumer"
+            );
             writeln!(text, "\n### {title}, {rounds} rounds\n").unwrap();
             text.push_str(
-                "| who | p50 | p99 | p99.9 | max | sent a second | came a second | its CPU s per million | walsender's | \
-                 broker's | peak RSS |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+                "| who | p50 | p99 | p99.9 | max | since due, p50 | p99 | p99.9 | sent a second | came a second | \
+                 its CPU s per million | walsender's | broker's | peak RSS |\n\
+                 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             );
             for (carrier, latencies) in carriers {
                 let figure = |figure: fn(&Latency) -> f64, digits| Spread::of(latencies, figure).show(digits);
@@ -133,11 +135,14 @@ impl Report {
                 };
                 writeln!(
                     text,
-                    "| {carrier} | {} | {} | {} | {} | {} | {} | {used} |",
-                    figure(|latency| latency.p50, 1),
-                    figure(|latency| latency.p99, 1),
-                    figure(|latency| latency.p999, 1),
-                    figure(|latency| latency.max, 0),
+                    "| {carrier} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {used} |",
+                    figure(|latency| latency.sent_at.p50, 1),
+                    figure(|latency| latency.sent_at.p99, 1),
+                    figure(|latency| latency.sent_at.p999, 1),
+                    figure(|latency| latency.sent_at.max, 0),
+                    figure(|latency| latency.due.p50, 1),
+                    figure(|latency| latency.due.p99, 1),
+                    figure(|latency| latency.due.p999, 1),
                     figure(|latency| latency.sent, 0),
                     figure(|latency| latency.read, 0),
                 )

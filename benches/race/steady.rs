@@ -64,13 +64,12 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// How long events took, in milliseconds.
+/// How long events took, in milliseconds: from when each was due, so that whoever holds up the writers has made them late; and from
+/// when its transaction was sent, which does not count how late writers are that share two cores with everybody else.
 #[derive(Debug, Clone)]
 pub struct Latency {
-    pub p50: f64,
-    pub p99: f64,
-    pub p999: f64,
-    pub max: f64,
+    pub due: Times,
+    pub sent_at: Times,
     /// Events a second that were sent, and that came, in the time in which they were sent.
     pub sent: f64,
     pub read: f64,
@@ -80,14 +79,34 @@ pub struct Latency {
     pub peak_megabytes: f64,
 }
 
+/// Some of the times that events took, in their order.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+impl Times {
+    fn of(mut took: Vec<f64>) -> Times {
+        took.sort_by(f64::total_cmp);
+        let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
+        Times { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Times { p50, p99, p999, max } = self;
+        write!(f, "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}")
+    }
+}
+
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Latency { p50, p99, p999, max, sent, read, cpu: _, peak_megabytes } = self;
-        write!(
-            f,
-            "p50 {p50:.1} ms, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}, {read:.0} of {sent:.0} a second, \
-             {peak_megabytes:.0} MB"
-        )
+        let Latency { due, sent_at, sent, read, cpu: _, peak_megabytes } = self;
+        write!(f, "{sent_at} (since due: {due}), {read:.0} of {sent:.0} a second, {peak_megabytes:.0} MB")
     }
 }
 
@@ -99,7 +118,6 @@ struct WarmUp {
 }
 
 /// When each event was due, when it was sent and when it was read, in nanoseconds since the beginning; its key is its number.
-/// What counts begins when it was due: whoever holds up the writers has made them late.
 struct Clock {
     begun: Instant,
     rate: u64,
@@ -169,14 +187,14 @@ impl Clock {
         let (begin, end) = (time(&self.sent, first), time(&self.sent, last));
         let seconds = (end - begin) / 1e3;
         let came = (0..=last).map(|number| time(&self.read, number)).filter(|at| (begin..=end).contains(at)).count();
-        let numbers = first..=last;
-        let mut took: Vec<f64> = numbers.map(|number| time(&self.read, number) - time(&self.due, number)).collect();
-        took.sort_by(f64::total_cmp);
-        let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
-        let (sent, read) = (took.len() as f64 / seconds, came as f64 / seconds);
-        let cpu = Part::ALL.map(|part| used.cpu_per_million(part, took.len() as u64));
-        let peak_megabytes = used.peak_megabytes();
-        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0), sent, read, cpu, peak_megabytes }
+        let since = |begin: &[AtomicU64]| {
+            let took = (first..=last).map(|number| time(&self.read, number) - time(begin, number));
+            Times::of(took.collect())
+        };
+        let (due, sent_at, many) = (since(&self.due), since(&self.sent), last + 1 - first);
+        let (sent, read) = (many as f64 / seconds, came as f64 / seconds);
+        let cpu = Part::ALL.map(|part| used.cpu_per_million(part, many as u64));
+        Latency { due, sent_at, sent, read, cpu, peak_megabytes: used.peak_megabytes() }
     }
 }
 

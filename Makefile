@@ -8,12 +8,13 @@ export CARGO_BUILD_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 # Tests on real servers wait more than they compute.
 TEST_THREADS ?= 3
 # Modules of tests/it that also run on the other versions of PostgreSQL.
-MATRIX_TESTS ?= smoke:: types:: crash:: keepalive:: publication:: shutdown:: stray::
+MATRIX_TESTS ?= smoke:: types:: crash:: keepalive:: publication:: shutdown:: stray:: failover::
 MATRIX_VERSIONS ?= 14 17 18
 # How long, how fast and how often `make soak` tries; SEED repeats the same faults in the same order, FIRST_SEED the same
-# simulated histories.
+# simulated histories. EVENTS are written with bad ones among them, twice.
 MINUTES ?= 60
 RATE ?= 2000
+EVENTS ?= 1000000
 SEEDS ?= $(shell awk 'BEGIN { printf "%d", $(MINUTES) * 50000 }')
 FIRST_SEED ?= $(shell shuf -i 0-4000000000 -n 1)
 SCRIPTS := scripts/setup scripts/cache-dir .ci/run $(wildcard scripts/fuzz)
@@ -46,11 +47,12 @@ test-matrix: ## run the version-dependent tests on PostgreSQL 14, 17 and 18
 	done
 
 .PHONY: soak
-soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, after SEEDS simulated histories
+soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, after SEEDS simulated histories and EVENTS with bad ones
 	scripts/setup test
 	OUTBOXD_SEEDS=$(SEEDS) OUTBOXD_FIRST_SEED=$(FIRST_SEED) cargo test --release --locked --test pipeline -- --nocapture
+	OUTBOXD_SOAK_EVENTS=$(EVENTS) cargo test --release --locked --test soak a_million_events -- --ignored --nocapture
 	OUTBOXD_SOAK_MINUTES=$(MINUTES) OUTBOXD_SOAK_RATE=$(RATE) OUTBOXD_SOAK_SEED=$(SEED) \
-	    cargo test --release --locked --test soak -- --ignored --nocapture; code=$$?; \
+	    cargo test --release --locked --test soak -- --ignored --nocapture --exact soak; code=$$?; \
 	    echo "the whole table: target/soak/report.md"; tail -n 18 target/soak/report.md; exit $$code
 
 .PHONY: bench

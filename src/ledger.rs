@@ -4,6 +4,8 @@
 //! The confirmed LSN is the last mark with no unsettled ticket before it, so it never passes an unsettled row, in
 //! whatever order tickets are settled. A ticket that is lost stalls the slot where everyone can see it.
 //!
+//! A row that is rejected gets no producer's ticket: it is settled when its dead letter is stored.
+//!
 //! Entries outlive their session: a row that the server replays is found by its position, and is offered again only
 //! when its first offer is known to have failed.
 
@@ -85,7 +87,9 @@ pub struct Ledger {
     newest: Option<Position>,
     generation: u32,
     inflight: u64,
-    inflight_bytes: u64,
+    parking: u64,
+    /// What is in flight or being parked takes of memory.
+    held_bytes: u64,
     lost: u64,
 }
 
@@ -98,6 +102,8 @@ struct Slot {
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum State {
     InFlight,
+    /// Its dead letter is being stored, whichever producer there is.
+    Parking,
     Lost,
     Settled,
 }
@@ -121,7 +127,8 @@ impl Ledger {
             newest: None,
             generation: 0,
             inflight: 0,
-            inflight_bytes: 0,
+            parking: 0,
+            held_bytes: 0,
             lost: 0,
         }
     }
@@ -145,27 +152,57 @@ impl Ledger {
 
     /// Issues the ticket of a row that is new or lost.
     pub fn issue(&mut self, entry: Entry) -> Ticket {
-        let number = match self.known(entry.position) {
+        let number = self.enter(entry, State::InFlight);
+        self.inflight += 1;
+        self.held_bytes += entry.weight;
+        Ticket { number, generation: self.generation }
+    }
+
+    /// A row that is new or lost has a dead letter, which is being stored. Answers with the number to say so by.
+    pub fn park(&mut self, entry: Entry) -> u64 {
+        let number = self.enter(entry, State::Parking);
+        self.parking += 1;
+        self.held_bytes += entry.weight;
+        number
+    }
+
+    /// The dead letter of this number is stored. Answers with the row's entry, or `None` when it is of another history.
+    pub fn parked(&mut self, number: u64) -> Option<Entry> {
+        let slot = self.slot_mut(number)?;
+        assert_eq!(slot.state, State::Parking, "row {} was parked twice", slot.entry.position);
+        slot.state = State::Settled;
+        let entry = slot.entry;
+        self.parking -= 1;
+        self.held_bytes -= entry.weight;
+        self.advance();
+        Some(entry)
+    }
+
+    /// A row that is new or lost needs nothing: its dead letter is stored already.
+    pub fn pass(&mut self, entry: Entry) {
+        self.enter(entry, State::Settled);
+        self.advance();
+    }
+
+    fn enter(&mut self, entry: Entry, state: State) -> u64 {
+        match self.known(entry.position) {
             Known::New => {
                 self.newest = Some(entry.position);
                 match self.untold.back_mut() {
                     Some((commit, rows)) if *commit == entry.position.commit => *rows += 1,
                     _ => self.tell_of(entry.position.commit),
                 }
-                self.slots.push_back(Slot { entry, state: State::InFlight });
+                self.slots.push_back(Slot { entry, state });
                 self.next() - 1
             }
             Known::Lost => {
                 let index = self.find(entry.position).expect("a lost row is in the books");
                 self.lost -= 1;
-                self.slots[index] = Slot { entry, state: State::InFlight };
+                self.slots[index] = Slot { entry, state };
                 self.base + index as u64
             }
             Known::Held => panic!("row {} was offered while it is held", entry.position),
-        };
-        self.inflight += 1;
-        self.inflight_bytes += entry.weight;
-        Ticket { number, generation: self.generation }
+        }
     }
 
     /// Takes back a ticket whose row the sink refused: the row counts as lost until it is offered again.
@@ -175,15 +212,14 @@ impl Ledger {
 
     /// The broker has it, durably. Answers with the row's entry, or `None` when the ticket is a former producer's.
     pub fn settle(&mut self, ticket: Ticket) -> Option<Entry> {
-        let slot = self.leave_flight(ticket, State::Settled)?;
-        let entry = slot.entry;
+        let entry = self.leave_flight(ticket, State::Settled)?;
         self.advance();
         Some(entry)
     }
 
     /// The offer failed. Answers with the row's entry, or `None` when the ticket is a former producer's.
     pub fn lose(&mut self, ticket: Ticket) -> Option<Entry> {
-        let entry = self.leave_flight(ticket, State::Lost)?.entry;
+        let entry = self.leave_flight(ticket, State::Lost)?;
         self.lost += 1;
         Some(entry)
     }
@@ -193,9 +229,9 @@ impl Ledger {
         for slot in self.slots.iter_mut().filter(|slot| slot.state == State::InFlight) {
             slot.state = State::Lost;
             self.lost += 1;
+            self.held_bytes -= slot.entry.weight;
         }
         self.inflight = 0;
-        self.inflight_bytes = 0;
         self.generation += 1;
     }
 
@@ -249,9 +285,31 @@ impl Ledger {
         self.inflight
     }
 
-    /// What they take of memory.
-    pub fn inflight_bytes(&self) -> u64 {
-        self.inflight_bytes
+    /// Rejected, and not yet stored as dead letters.
+    pub fn parking(&self) -> u64 {
+        self.parking
+    }
+
+    /// True when nothing is on its way, neither to the broker nor to the parking lot.
+    pub fn is_idle(&self) -> bool {
+        self.inflight + self.parking == 0
+    }
+
+    /// What is on its way takes of memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Everything before this position was read and is settled.
+    pub fn frontier(&self) -> Position {
+        let behind = |newest: Position| Position { row: newest.row + 1, ..newest };
+        let read = self.newest.map_or(Position::default(), behind);
+        self.oldest().map_or(read.max(Position { commit: self.confirmed, row: 0 }), |oldest| oldest.position)
+    }
+
+    /// How many rows have ever been entered.
+    pub fn rows(&self) -> u64 {
+        self.next()
     }
 
     /// Rows whose offer failed: only a replay brings them back.
@@ -287,6 +345,11 @@ impl Ledger {
         self.slots.front().map(|slot| slot.entry)
     }
 
+    /// The same, while it is on its way to the broker and not to the store of dead letters.
+    pub fn oldest_sent(&self) -> Option<Entry> {
+        self.slots.front().filter(|slot| slot.state == State::InFlight).map(|slot| slot.entry)
+    }
+
     /// The newest row that ever got a ticket.
     pub fn newest(&self) -> Option<Position> {
         self.newest
@@ -309,18 +372,23 @@ impl Ledger {
         self.slots.binary_search_by_key(&position, |slot| slot.entry.position).ok()
     }
 
-    fn leave_flight(&mut self, ticket: Ticket, state: State) -> Option<&Slot> {
-        if ticket.generation != self.generation || ticket.number < self.base {
+    fn slot_mut(&mut self, number: u64) -> Option<&mut Slot> {
+        let index = usize::try_from(number.checked_sub(self.base)?).expect("the window fits in memory");
+        Some(self.slots.get_mut(index).expect("an entry stays until it is settled"))
+    }
+
+    fn leave_flight(&mut self, ticket: Ticket, state: State) -> Option<Entry> {
+        if ticket.generation != self.generation {
             ticket.into_parts();
             return None;
         }
-        let index = usize::try_from(ticket.number() - self.base).expect("the window fits in memory");
-        let slot = self.slots.get_mut(index).expect("a ticket's entry stays until it is settled");
+        let slot = self.slot_mut(ticket.number())?;
         assert_eq!(slot.state, State::InFlight, "row {} was answered twice", slot.entry.position);
         slot.state = state;
+        let entry = slot.entry;
         self.inflight -= 1;
-        self.inflight_bytes -= slot.entry.weight;
-        Some(slot)
+        self.held_bytes -= entry.weight;
+        Some(entry)
     }
 
     fn advance(&mut self) {
@@ -562,7 +630,7 @@ mod tests {
                 }
                 prop_assert_eq!(ledger.confirmed(), naive.confirmed());
                 prop_assert_eq!(ledger.inflight(), inflight.len() as u64);
-                prop_assert_eq!(ledger.inflight_bytes(), 10 * inflight.len() as u64);
+                prop_assert_eq!(ledger.held_bytes(), 10 * inflight.len() as u64);
                 prop_assert_eq!(ledger.lost(), lost.len() as u64);
                 for (index, commit) in commits.iter().enumerate() {
                     let known = ledger.known(entry(*commit, 1).position);

@@ -38,6 +38,8 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Check(args) => cli::check(&config()?, args).await,
         Command::Status(args) => cli::status::run(&config()?, args).await,
         Command::Health(args) => cli::http::health(config()?.http.listen, args).await,
+        Command::DeadLetters(args) => cli::dead_letters::run(&config()?, *args).await,
+        Command::Resume(args) => cli::dead_letters::resume(&config()?, &args).await,
         Command::Config => cli::print(&config::reference()),
         Command::Demo(args) => cli::demo(args, cli::signals::shutdown()?).await,
         Command::Completions { shell } => cli::completions(shell),

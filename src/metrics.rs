@@ -251,6 +251,15 @@ impl Scrape {
         self.integer("outboxd_inflight_events", "Records offered and not yet answered.", status.inflight_events as i64);
         self.integer("outboxd_inflight_bytes", "What they take of limits.memory.", status.inflight_bytes as i64);
         self.integer("outboxd_confirmed_lsn", "The confirmed position as a number.", status.confirmed.0 as i64);
+        if let Some(letters) = &status.dead_letters {
+            let by_state = self.gauges("outboxd_dead_letters", "Dead letters in the store.", &["state"]);
+            for (state, many) in letters.by_state() {
+                by_state.with_label_values(&[state]).set(many as f64);
+            }
+            let age = letters.oldest.map_or(0.0, |parked| now.duration_since(parked).unwrap_or_default().as_secs_f64());
+            let help = "Age of the oldest dead letter that is neither delivered nor discarded, 0 when there is none.";
+            self.gauge("outboxd_dead_letter_oldest_seconds", help, age);
+        }
         let Some(slot) = &status.slot_facts else { return };
         self.integer("outboxd_slot_retained_bytes", "WAL the slot keeps on disk.", slot.retained_bytes as i64);
         if let Some(bytes) = slot.safe_bytes {

@@ -1,6 +1,6 @@
 //! What goes to Kafka, and what cannot: `Record` and `Rejected`.
 
-use crate::error::Error;
+use crate::dead_letter::Rejection;
 use crate::lsn::Position;
 
 /// One record as it will be published, borrowed from the row it was made of.
@@ -104,21 +104,12 @@ impl Headers {
 pub struct Rejected {
     /// Where it stands in the WAL.
     pub position: Position,
-    /// Its id, or what is known of it.
-    pub event: String,
-    /// A stable word for machines, the label of `outboxd_events_rejected_total`.
-    pub reason: &'static str,
-    /// A sentence for people.
-    pub message: String,
-}
-
-impl From<Rejected> for Error {
-    /// One event that cannot be published stops the line, with the slot before it.
-    fn from(rejected: Rejected) -> Error {
-        let Rejected { position, event, reason: _, message } = rejected;
-        Error::definite(format!("event {event} at {position} cannot be published: {message}"))
-            .hint("mend the cause and start again: the slot stays before this event, nothing is lost")
-    }
+    /// When it was committed, microseconds since 2000-01-01 UTC.
+    pub committed_at: i64,
+    /// Its id, where it has one.
+    pub event: Option<String>,
+    /// Why.
+    pub rejection: Rejection,
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::config;
 use crate::config::{DefaultHeaders, Piece};
+use crate::dead_letter::Lane;
 use crate::record::{Headers, Record, Rejected};
 use crate::source::outbox::{Layout, Name, Place, Row};
 
@@ -53,7 +54,7 @@ impl Router {
 
     /// The record of a row.
     pub fn route<'a>(&'a mut self, row: &Row<'a>) -> Result<Record<'a>, Rejected> {
-        let rejected = |reason, message| Rejected { position: row.position, event: row.id(), reason, message };
+        let rejected = |reason, message| row.rejected(reason, message);
         let route = self.routes.iter().find(|route| route.fits(row)).expect("the default route fits every row");
         self.topic.clear();
         self.key.clear();
@@ -67,6 +68,17 @@ impl Router {
         let partition = partition(row).map_err(|problem| rejected("partition", problem))?;
         let value = row.bytes(Place::PAYLOAD);
         Ok(Record { topic, partition, key: &self.key, value, headers: &self.headers, timestamp_ms })
+    }
+
+    /// Where the row would go, as far as its route can tell, whatever else is wrong with it.
+    pub fn lane(&self, row: &Row<'_>) -> Lane {
+        let route = self.routes.iter().find(|route| route.fits(row)).expect("the default route fits every row");
+        let written = |pattern: &Pattern| {
+            let mut bytes = Vec::new();
+            pattern.write(row, &mut bytes).ok().map(|()| bytes)
+        };
+        let topic = written(&route.topic).and_then(|bytes| topic_name(&bytes).ok().map(str::to_owned));
+        Lane { topic, key: written(&route.key) }
     }
 }
 
@@ -228,6 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::dead_letter::Rejection;
     use crate::lsn::Lsn;
     use crate::source::outbox::{Outbox, Step};
     use crate::source::pgoutput::Message;
@@ -386,7 +399,8 @@ mod tests {
             ),
         ] {
             let rejected = route(&routes, &event(rest)).unwrap_err();
-            assert_eq!((rejected.reason, rejected.message.as_str(), rejected.event.as_str()), (reason, message, "1"));
+            let Rejection { reason: found, message: words } = &rejected.rejection;
+            assert_eq!((*found, words.as_str(), rejected.event.as_deref()), (reason, message, Some("1")));
             assert_eq!(rejected.position.to_string(), "16/AB/1");
         }
         let null = event(r#", "tenant": "x", "region": "r", "created_at": null"#);
@@ -398,8 +412,8 @@ mod tests {
         let long = "x".repeat(250 - "outbox.event.".len());
         for name in ["a b", "ü", "a/b", "a\\n", long.as_str()] {
             let rejected = route(&[], &format!(r#"{{"id": 1, "aggregate_type": "{name}"}}"#)).unwrap_err();
-            assert_eq!(rejected.reason, "topic", "{name}");
-            assert!(rejected.message.contains("is not a valid topic name"), "{}", rejected.message);
+            assert_eq!(rejected.rejection.reason, "topic", "{name}");
+            assert!(rejected.rejection.message.contains("is not a valid topic name"), "{rejected:?}");
         }
         for name in ["", ".", ".."] {
             let routes = [config::Route { topic: pattern(&["$name"]), ..config::Route::default() }];
@@ -434,8 +448,8 @@ mod tests {
         for headers in ["[1]", "\"text\"", "12", "true"] {
             let event = format!(r#"{{"id": 1, "aggregate_type": "a", "headers": {headers}}}"#);
             let rejected = route(&[], &event).unwrap_err();
-            assert_eq!(rejected.reason, "headers");
-            assert!(rejected.message.starts_with("its headers are not a JSON object"), "{}", rejected.message);
+            assert_eq!(rejected.rejection.reason, "headers");
+            assert!(rejected.rejection.message.starts_with("its headers are not a JSON object"), "{rejected:?}");
         }
         for headers in ["null", "{}"] {
             let event = format!(r#"{{"id": 1, "aggregate_type": "a", "headers": {headers}}}"#);
@@ -447,7 +461,7 @@ mod tests {
     fn the_partition_column_chooses_the_partition() {
         let partition = |value: &str| {
             let event = format!(r#"{{"id": 1, "aggregate_type": "a", "partition": {value}}}"#);
-            route(&[], &event).map(|made| made.partition).map_err(|rejected| rejected.message)
+            route(&[], &event).map(|made| made.partition).map_err(|rejected| rejected.rejection.message)
         };
         assert_eq!(partition("0"), Ok(Some(0)));
         assert_eq!(partition("\"2147483647\""), Ok(Some(i32::MAX)));
@@ -462,7 +476,7 @@ mod tests {
     fn a_wrong_timestamp_is_rejected_and_an_infinite_one_is_the_commits() {
         let time = |value: &str| {
             let event = format!(r#"{{"id": 1, "aggregate_type": "a", "created_at": {value}}}"#);
-            route(&[], &event).map(|made| made.timestamp_ms).map_err(|rejected| rejected.reason)
+            route(&[], &event).map(|made| made.timestamp_ms).map_err(|rejected| rejected.rejection.reason)
         };
         assert_eq!(time("\"2026-11-16 04:06:00.123456+00\""), Ok(1_794_801_960_123));
         assert_eq!(time("\"infinity\""), Ok(946_684_800_002));

@@ -39,6 +39,9 @@ pub struct Status {
     pub slot_facts: Option<SlotFacts>,
     /// Events acknowledged since the process started.
     pub published: u64,
+    /// How many dead letters the store has, once it was asked.
+    #[serde(default)]
+    pub dead_letters: Option<DeadLetters>,
 }
 
 impl Status {
@@ -198,6 +201,34 @@ pub struct SlotFacts {
     pub wal_status: String,
 }
 
+/// How many dead letters there are in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct DeadLetters {
+    pub pending: u64,
+    pub retrying: u64,
+    pub delivered: u64,
+    pub failed: u64,
+    pub discarded: u64,
+    /// When the oldest was parked that is neither delivered nor discarded.
+    #[serde(with = "rfc3339::option")]
+    pub oldest: Option<SystemTime>,
+}
+
+impl DeadLetters {
+    /// Each state's name and how many are in it.
+    pub fn by_state(&self) -> [(&'static str, u64); 5] {
+        let DeadLetters { pending, retrying, delivered, failed, discarded, .. } = *self;
+        [
+            ("pending", pending),
+            ("retrying", retrying),
+            ("delivered", delivered),
+            ("failed", failed),
+            ("discarded", discarded),
+        ]
+    }
+}
+
 /// Clocks of two machines differ: what lies ahead of `now` has no age.
 fn age(then: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(then).unwrap_or_default()
@@ -258,6 +289,7 @@ impl Status {
                 wal_status: "reserved".into(),
             }),
             published: 7,
+            dead_letters: None,
         }
     }
 }

@@ -20,26 +20,27 @@ const ROOMS: &[(&str, &str)] = &[
     ("log", ""),
     ("status", "lsn"),
     ("metrics", "lsn status"),
-    ("record", "error lsn"),
+    ("dead_letter", "lsn"),
+    ("record", "dead_letter lsn"),
     ("config", "error"),
     ("source", ""),
     ("source::dial", "config error"),
     ("source::wire", "config error lsn source source::dial"),
     ("source::pgoutput", "lsn"),
-    ("source::outbox", "config error lsn record source source::pgoutput"),
-    ("source::catalog", "config error lsn source source::dial status"),
-    ("route", "config error lsn record source::outbox"),
+    ("source::outbox", "config dead_letter error lsn record source source::pgoutput"),
+    ("source::catalog", "config dead_letter error lsn source source::dial status"),
+    ("route", "config dead_letter error lsn record source::outbox"),
     ("ledger", "lsn"),
-    ("sink", "config error ledger lsn metrics record status"),
+    ("sink", "config dead_letter error ledger lsn metrics record status"),
     (
         "pipeline",
-        "config error ledger lsn record route sink source source::outbox source::pgoutput source::wire \
+        "config dead_letter error ledger lsn record route sink source source::outbox source::pgoutput source::wire \
          status",
     ),
     ("admin", "config error lsn metrics status"),
     (
         "relay",
-        "admin config error ledger lsn metrics pipeline record route sink source source::catalog \
+        "admin config dead_letter error ledger lsn metrics pipeline record route sink source source::catalog \
          source::dial source::outbox source::wire status",
     ),
     ("init", "config error lsn source source::catalog"),
@@ -50,7 +51,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
-    ("cli", "check config demo error init log lsn relay source source::catalog status workload"),
+    ("cli", "check config dead_letter demo error init log lsn pipeline relay source source::catalog status workload"),
     ("main", "check cli config demo error heap init log relay source::catalog status"),
 ];
 
@@ -444,8 +445,7 @@ mod the_checker {
     #[test]
     fn names_the_file_the_line_and_the_rule() {
         let source = "//! Routes.\n\nuse crate::lsn::Lsn;\nuse crate::source::wire::Frame;\n";
-        let expected =
-            "src/route/mod.rs:4: source::wire\n  rule: route may import only: config error lsn record source::outbox";
+        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: config dead_letter error lsn record source::outbox";
         assert_eq!(violations("route/mod.rs", source), [expected]);
     }
 

@@ -58,6 +58,7 @@ fn relay(state: State) -> SocketAddr {
         inflight_bytes: 0,
         slot_facts: Some(SlotFacts { at: now, retained_bytes: 4096, safe_bytes: None, wal_status: "reserved".into() }),
         published: 7,
+        dead_letters: None,
     };
     let server = admin::serve(listener, watch::channel(status).1, Metrics::new(), std::future::pending());
     std::thread::spawn(move || runtime.block_on(server));

@@ -69,7 +69,7 @@ async fn two_inits_at_once_are_one_after_the_other() {
     let (first, second) = tokio::join!(db.init(&config), db.init(&config));
     first.unwrap();
     second.unwrap();
-    assert_eq!(db.one("SELECT count(*) FROM outboxd.migration"), "3");
+    assert_eq!(db.one("SELECT count(*) FROM outboxd.migration"), "4");
 }
 
 #[tokio::test]
@@ -933,6 +933,16 @@ impl Database {
             outbox: vec![Outbox { source: table("public", "outbox"), columns: columns() }],
             kafka: config::Kafka { brokers: "none:9092".into(), create_topics: None, properties: BTreeMap::new() },
             routes: Vec::new(),
+            dead_letter: config::DeadLetters {
+                store: config::Store::Postgres,
+                unknown_topic: config::UnknownTopic::Wait,
+                max_attempts: 25,
+                backoff: config::Backoff { first: Duration::from_secs(1), factor: 2, max: Duration::from_secs(3600) },
+                order: config::Order::Skip,
+                max_parked_keys: 10_000,
+                max_rate: 20,
+                retention: Duration::from_secs(7 * 86_400),
+            },
             http: config::Http { listen: ([127, 0, 0, 1], 0).into() },
             limits: config::Limits {
                 memory: 32 << 20,

@@ -21,6 +21,8 @@ pub struct Facts {
     pub topics: BTreeMap<String, Traffic>,
     /// What the cluster said.
     pub kafka: inspect::Facts,
+    /// What it said of the topic of dead letters; `None` when they are kept elsewhere, or it was not reached.
+    pub letter_topic: Option<inspect::Topic>,
 }
 
 /// Where and why a connection stopped.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::config::{Config, Connection, Host, SslMode};
+use crate::config::{Config, Connection, Host, SslMode, Store};
 use crate::error::Error;
 use crate::sink::inspect::inspect;
 use crate::source::catalog::Catalog;
@@ -23,9 +23,16 @@ pub(super) async fn gather(config: &Config) -> Facts {
         Err(stop) => (None, Some(stop)),
     };
     let topics = routing::topics(config, survey.as_ref().map_or(&[], |survey| &survey.tables));
-    let names: BTreeSet<String> = topics.keys().cloned().collect();
-    let kafka = inspect(&config.kafka, &names, config.limits.sql).await;
-    Facts { stopped, survey, replication, topics, kafka }
+    let of_letters = match &config.dead_letter.store {
+        Store::Kafka(topic) => Some(topic),
+        Store::Postgres => None,
+    };
+    let names: BTreeSet<String> = topics.keys().chain(of_letters).cloned().collect();
+    let mut kafka = inspect(&config.kafka, &names, config.limits.sql).await;
+    let letter_topic = kafka.topics.iter().find(|topic| Some(&topic.name) == of_letters).cloned();
+    // What is said about topics is about those of events.
+    kafka.topics.retain(|topic| topics.contains_key(&topic.name));
+    Facts { stopped, survey, replication, topics, kafka, letter_topic }
 }
 
 async fn survey(config: &Config) -> std::result::Result<Survey, Stop> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{Config, Kafka};
+use crate::config::{Config, Kafka, UnknownTopic};
 use crate::sink::inspect::{Broker, Complaint, ProducerId, Reach, Step, Topic, TopicState};
 
 use super::Finding;
@@ -144,7 +144,6 @@ fn topics(config: &Config, topics: &[Topic]) -> Finding {
     let named = |wanted: fn(&TopicState) -> bool| -> Vec<&str> {
         topics.iter().filter(|topic| wanted(&topic.state)).map(|topic| topic.name.as_str()).collect()
     };
-    let brokers = &config.kafka.brokers;
     let forbidden = named(|state| *state == TopicState::Forbidden);
     if let [first, ..] = forbidden.as_slice() {
         return Finding::fail(ID, format!("we may not describe, and so not write, {}", words::list(&forbidden)))
@@ -165,12 +164,12 @@ fn topics(config: &Config, topics: &[Topic]) -> Finding {
         }
         (_, Some(_)) => Finding::notice(ID, format!("will be created with the first event: {}", words::list(&missing))),
         ([first, ..], None) => {
-            Finding::fail(ID, format!("no such topic, so their events would wait: {}", words::list(&missing))).hint(
-                format!(
-                    "kafka-topics.sh --bootstrap-server {brokers} --create --topic {first} --partitions 6 \
-                     --replication-factor 3"
-                ),
-            )
+            let fate = match config.dead_letter.unknown_topic {
+                UnknownTopic::Wait => "wait",
+                UnknownTopic::Park => "be parked",
+            };
+            Finding::fail(ID, format!("no such topic, so their events would {fate}: {}", words::list(&missing)))
+                .hint(create(&config.kafka, first))
         }
     }
 }
@@ -355,7 +354,16 @@ fn hidden(id: &'static str, topics: &[Present<'_>]) -> Finding {
     Finding::skipped(id, format!("we may not read the configuration of {}", words::list(&hidden)))
 }
 
-fn alter(kafka: &Kafka, topic: &str, setting: &str) -> String {
+/// The command that creates a topic.
+pub(super) fn create(kafka: &Kafka, topic: &str) -> String {
+    let brokers = &kafka.brokers;
+    format!(
+        "kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions 6 --replication-factor 3"
+    )
+}
+
+/// The command that changes a topic's setting.
+pub(super) fn alter(kafka: &Kafka, topic: &str, setting: &str) -> String {
     let brokers = &kafka.brokers;
     format!(
         "kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} \
@@ -363,7 +371,8 @@ fn alter(kafka: &Kafka, topic: &str, setting: &str) -> String {
     )
 }
 
-fn write_acl(kafka: &Kafka, topic: &str) -> String {
+/// The command that lets us write to a topic, and see how it is set.
+pub(super) fn write_acl(kafka: &Kafka, topic: &str) -> String {
     let (brokers, principal) = (&kafka.brokers, principal(kafka));
     format!(
         "kafka-acls.sh --bootstrap-server {brokers} --add --allow-principal {principal} --operation Write \

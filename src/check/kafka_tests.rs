@@ -89,9 +89,11 @@ fn a_topic_is_there_or_will_be_or_is_missed() {
     assert_finding(
         &topics(&config, &missing),
         Fail,
-        "\"orders\"",
+        "would wait: \"orders\"",
         "kafka-topics.sh --bootstrap-server kafka:9092 --create --topic orders",
     );
+    config.dead_letter.unknown_topic = UnknownTopic::Park;
+    assert_finding(&topics(&config, &missing), Fail, "would be parked: \"orders\"", "kafka-topics.sh");
     config.kafka.create_topics = Some(CreateTopics { partitions: 6, replication: 3, config: BTreeMap::new() });
     assert_finding(&topics(&config, &missing), Notice, "created with the first event", "");
 }

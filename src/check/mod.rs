@@ -5,9 +5,11 @@
 //! written, published or created, so it is safe beside a running relay.
 //!
 //! ```text
-//! config ─► gather ─► Facts ─► postgres, slot, publication, outbox, kafka ─► Report ─► text | JSON | exit code
+//! config ─► gather ─► Facts ─► postgres, slot, publication, outbox, ─► Report ─► text | JSON | exit code
+//!                              kafka, dead_letters
 //! ```
 
+mod dead_letters;
 pub mod facts;
 mod gather;
 mod kafka;
@@ -67,6 +69,12 @@ pub const IDS: &[&str] = &[
     "kafka.cleanup",
     "kafka.retention",
     "kafka.timestamp",
+    "letters.store",
+    "letters.rights",
+    "letters.open",
+    "letters.pause",
+    "letters.keys",
+    "letters.failover",
 ];
 
 /// Proves the set-up. Takes as long as the slowest of `connect_timeout` and `limits.sql` allows.
@@ -81,6 +89,7 @@ pub fn judge(config: &Config, facts: &Facts) -> Report {
     findings.extend(slot::judge(config, facts));
     findings.extend(outbox::judge(config, facts));
     findings.extend(kafka::judge(config, facts));
+    findings.extend(dead_letters::judge(config, facts));
     for id in IDS.iter().filter(|id| findings_lack(&findings, id)).collect::<Vec<_>>() {
         findings.push(Finding::skipped(id, unasked(id, facts)));
     }

@@ -58,7 +58,7 @@ fn sampled(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Finding {
             Err(problem) => {
                 let id = row.columns.get(&outbox.columns.id).cloned().flatten().unwrap_or_default();
                 let message = format!("row {id} of {} could not be published: {problem}", plain_name(table));
-                let hint = "such an event stops the relay: correct what writes it, or the routes and columns it needs";
+                let hint = "such an event is parked: correct what writes it, or the routes and columns it needs";
                 return Finding::warn(ID, message).hint(hint);
             }
         }

@@ -123,10 +123,10 @@ fn the_mapping_is_tried_on_real_rows() {
     let found = "a real row becomes a record of topic \"outbox.event.order\" with key \"7\"";
     assert_finding(&with(vec![row("order", 60.0, 500)]), Ok, found, "");
     let why = "row 7 of public.outbox could not be published: \"outbox.event.what is this\" is not a valid topic name";
-    assert_finding(&with(vec![row("order", 1.0, 1), row("what is this", 1.0, 1)]), Warn, why, "stops the relay");
+    assert_finding(&with(vec![row("order", 1.0, 1), row("what is this", 1.0, 1)]), Warn, why, "is parked");
     let mut headers = row("order", 1.0, 1);
     headers.columns.insert("headers".into(), Some("[1]".into()));
-    assert_finding(&with(vec![headers]), Warn, "its headers are not a JSON object", "stops the relay");
+    assert_finding(&with(vec![headers]), Warn, "its headers are not a JSON object", "is parked");
 }
 
 #[test]

@@ -8,6 +8,9 @@ use super::Finding;
 use super::facts::Facts;
 use super::words;
 
+/// The schema of outboxd's own tables.
+const OWN_SCHEMA: &str = "outboxd";
+
 pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
     let Some(survey) = &facts.survey else { return Vec::new() };
     let name = config.postgres.publication.as_str();
@@ -64,6 +67,9 @@ fn scope(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Findi
     let identifier = words::identifier(name);
     let actions = [("update", publication.update), ("delete", publication.delete), ("truncate", publication.truncate)];
     let actions: Vec<&str> = actions.iter().filter(|(_, sent)| *sent).map(|(action, _)| *action).collect();
+    if let Some(finding) = own(name, publication, tables) {
+        return finding;
+    }
     if publication.all_tables {
         let targets: Vec<String> = tables.iter().map(sql_name).collect();
         return Finding::warn(
@@ -99,6 +105,28 @@ fn scope(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Findi
         )
         .hint(format!("ALTER PUBLICATION {identifier} SET (publish = 'insert');")),
     }
+}
+
+/// Letters and positions must not come back to whoever writes them.
+fn own(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Option<Finding> {
+    const ID: &str = "pub.scope";
+    if let Some(own) = tables.iter().find(|table| table.schema == OWN_SCHEMA) {
+        let message = format!("outbox {} is outboxd's own: a rejected letter would be a letter again", plain_name(own));
+        return Some(Finding::fail(ID, message).hint("name the table that applications write to in outbox.table"));
+    }
+    let own: Vec<String> = publication
+        .tables
+        .iter()
+        .filter(|published| published.schema == OWN_SCHEMA)
+        .map(|published| format!("{OWN_SCHEMA}.{}", words::identifier(&published.name)))
+        .collect();
+    // A publication of all tables has no list to take them from.
+    if own.is_empty() || publication.all_tables {
+        return None;
+    }
+    let own = own.join(", ");
+    let message = format!("publication \"{name}\" sends {own}, outboxd's own: what it writes there comes back to it");
+    Some(Finding::warn(ID, message).hint(format!("ALTER PUBLICATION {} DROP TABLE {own};", words::identifier(name))))
 }
 
 fn filter(name: &str, publication: &Publication, outboxes: &[Outbox], survey: &Survey) -> Vec<Finding> {

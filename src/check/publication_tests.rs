@@ -60,6 +60,19 @@ fn what_is_sent_for_nothing_is_a_warning() {
 }
 
 #[test]
+fn what_outboxd_writes_itself_must_not_come_back_to_it() {
+    let tables = ["public.outbox", "outboxd.dead_letter", "public.orders", "outboxd.position"];
+    let tables = tables.map(|name| name.split_once('.').unwrap()).map(|(schema, name)| published(schema, name)).into();
+    let sent = Publication { tables, ..publication() };
+    let hint = "ALTER PUBLICATION p DROP TABLE outboxd.dead_letter, outboxd.position;";
+    assert_finding(&scope("p", &sent, &[table()]), Warn, "outboxd's own", hint);
+    let all = Publication { all_tables: true, ..sent };
+    assert_finding(&scope("p", &all, &[table()]), Warn, "ALL TABLES", "CREATE PUBLICATION p FOR TABLE public.outbox");
+    let letters = OutboxTable { schema: "outboxd".into(), name: "dead_letter".into(), ..table() };
+    assert_finding(&scope("p", &publication(), &[letters]), Fail, "outbox outboxd.dead_letter", "outbox.table");
+}
+
+#[test]
 fn a_filter_that_hides_rows_or_mapped_columns_is_told() {
     let judged = |published: PublishedTable, table: OutboxTable, version| {
         let mut survey = survey();

@@ -56,9 +56,9 @@ pub(super) fn sketch(config: &Config, outbox: &Outbox, row: &SampleRow) -> Resul
             Ok(record) => {
                 Ok(Sketch { topic: record.topic.to_owned(), key: String::from_utf8_lossy(record.key).into_owned() })
             }
-            Err(rejected) => Err(rejected.message),
+            Err(rejected) => Err(rejected.rejection.message),
         },
-        Step::Rejected(rejected) => Err(rejected.message),
+        Step::Rejected(rejected) => Err(rejected.rejection.message),
         Step::Nothing | Step::Mark(_) | Step::TextNeeded(_) | Step::Odd(_) => Err("it is no event".to_owned()),
     }
 }

@@ -139,8 +139,7 @@ fn idle(setup: &Setup) -> Finding {
 
 fn failover(name: &str, slot: &Slot, survey: &Survey) -> Finding {
     const ID: &str = "slot.failover";
-    let standby = survey.senders.physical > 0 || survey.slots.iter().any(|slot| slot.slot_type == "physical");
-    match (slot.failover, standby) {
+    match (slot.failover, has_standby(survey)) {
         (_, false) => Finding::ok(ID, "no physical standby is known here"),
         (Some(true), true) => Finding::ok(ID, format!("slot \"{name}\" is marked for failover")),
         (Some(false), true) => {
@@ -166,6 +165,11 @@ fn failover(name: &str, slot: &Slot, survey: &Survey) -> Finding {
             "after a failover: outboxd init, then publish the rows committed in between; or upgrade to PostgreSQL 17",
         ),
     }
+}
+
+/// A physical standby is connected, or has a slot.
+pub(super) fn has_standby(survey: &Survey) -> bool {
+    survey.senders.physical > 0 || survey.slots.iter().any(|slot| slot.slot_type == "physical")
 }
 
 fn sync(setup: &Setup, slots: &[AnySlot]) -> Finding {

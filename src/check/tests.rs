@@ -6,7 +6,8 @@ use crate::lsn::Lsn;
 use crate::sink::inspect;
 use crate::source::System;
 use crate::source::catalog::survey::{
-    OutboxColumn, OutboxTable, PositionTable, Role, SampleRow, Senders, Setting, Setup, Survey,
+    LetterStore, OpenLetters, OutboxColumn, OutboxTable, OwnTable, PositionTable, Role, SampleRow, Senders, Setting,
+    Setup, Survey,
 };
 use crate::source::catalog::{Place, Publication, PublishedTable, Server, Slot, SlotKind};
 use crate::source::wire::Login;
@@ -60,7 +61,26 @@ pub(super) fn survey() -> Survey {
         spill: None,
         position_table: Some(PositionTable { usage: true, select: true, insert: true, update: true }),
         place: None,
+        letters: LetterStore { tables: own_tables(), open: Some(OpenLetters::default()), pauses: Some(Vec::new()) },
     }
+}
+
+/// The tables of letters as the migration makes them, with every right.
+pub(super) fn own_tables() -> Vec<OwnTable> {
+    let migration = include_str!("../../migrations/0004_dead_letters.sql");
+    let is_column = |line: &&str| line.strip_prefix("    ").is_some_and(|line| line.starts_with(char::is_lowercase));
+    let table = |text: &str| {
+        let (name, body) = text.split_once(" (\n").unwrap();
+        let (body, _) = body.split_once("\n);").unwrap();
+        let columns = body.lines().filter(is_column).filter_map(|line| line.split_whitespace().next());
+        OwnTable {
+            name: name.to_owned(),
+            usage: true,
+            rights: ["SELECT", "INSERT", "UPDATE", "DELETE"].map(str::to_owned).into(),
+            columns: columns.map(str::to_owned).collect(),
+        }
+    };
+    migration.split("CREATE TABLE outboxd.").skip(1).map(table).collect()
 }
 
 pub(super) fn setup(settings: &[(&str, &str, Option<&str>)]) -> Setup {
@@ -202,6 +222,7 @@ pub(super) fn facts() -> Facts {
             producer_id: inspect::ProducerId::Granted,
             topics: vec![topic("outbox.event.order")],
         },
+        letter_topic: None,
     }
 }
 

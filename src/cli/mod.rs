@@ -2,7 +2,10 @@
 //!
 //! Arguments enter; calls into the library leave (`main` is their table). Machine output goes to stdout, everything else to stderr.
 
+pub mod dead_letters;
 pub mod http;
+pub mod letters_json;
+pub mod letters_view;
 pub mod signals;
 pub mod status;
 pub mod view;
@@ -14,10 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, CommandFactory, Parser, Subcommand, value_parser};
 use clap_complete::Shell;
 use outboxd::check::{self, Colour, Strictness};
 use outboxd::config::{self, Config, Connection};
+use outboxd::dead_letter::REASONS;
 use outboxd::error::Error;
 use outboxd::{demo, init};
 
@@ -25,6 +30,12 @@ use crate::log::{self, Filter, Format};
 
 /// Under which options that every command takes are listed.
 const GLOBAL: &str = "Global options";
+
+/// Under which options that choose dead letters are listed.
+const FILTERS: &str = "Filters";
+
+/// The states of a dead letter.
+const STATES: [&str; 5] = ["pending", "retrying", "delivered", "failed", "discarded"];
 
 /// Carries events from a transactional outbox in PostgreSQL to Kafka by reading the WAL.
 #[derive(Debug, Parser)]
@@ -58,6 +69,11 @@ pub enum Command {
     Status(Status),
     /// Ask the running relay whether it is well; for container health checks
     Health(Health),
+    /// See, retry, discard or export events that could not be published
+    #[command(subcommand)]
+    DeadLetters(Box<DeadLetters>),
+    /// Go on after a pause that the relay made because too many events were rejected
+    Resume(Resume),
     /// Print the reference configuration: every field with default and meaning
     Config,
     /// Show the whole thing at work with a throw-away PostgreSQL and an embedded broker
@@ -108,6 +124,14 @@ pub struct Status {
     pub json: bool,
 }
 
+/// `outboxd resume`
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `outboxd health`
 #[derive(Debug, Args)]
 pub struct Health {
@@ -127,10 +151,152 @@ pub struct Demo {
     pub duration: Option<Duration>,
 }
 
+/// `outboxd dead-letters`
+#[derive(Debug, Subcommand)]
+pub enum DeadLetters {
+    /// Count letters by state, reason, topic and type, then list them, newest last
+    List(List),
+    /// Show all of one letter, and the record as it would be sent now
+    Show(Show),
+    /// Have the relay publish letters again, with today's configuration
+    Retry(Retry),
+    /// Mark letters as never to be published, with a note that says why
+    Discard(Discard),
+    /// Write letters with all their columns, one JSON object per line
+    Export(Export),
+}
+
+/// Which letters, by what is known of them.
+#[derive(Debug, Args)]
+pub struct Filters {
+    /// Rejected for this reason
+    #[arg(long, value_name = "REASON", value_parser = REASONS, help_heading = FILTERS)]
+    pub reason: Option<String>,
+    /// In this state; repeat it for more
+    #[arg(long = "state", value_name = "STATE", value_parser = STATES, help_heading = FILTERS)]
+    pub states: Vec<String>,
+    /// For this topic
+    #[arg(long, value_name = "TOPIC", help_heading = FILTERS)]
+    pub topic: Option<String>,
+    /// Of this type
+    #[arg(long, value_name = "TYPE", help_heading = FILTERS)]
+    pub event_type: Option<String>,
+    /// The event with this id
+    #[arg(long, visible_alias = "id", value_name = "EVENT_ID", help_heading = FILTERS)]
+    pub event: Option<String>,
+    /// With this key
+    #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
+    pub key: Option<String>,
+    /// Parked longer ago than this, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = FILTERS)]
+    pub older_than: Option<Duration>,
+    /// Parked within this time, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = FILTERS)]
+    pub newer_than: Option<Duration>,
+}
+
+/// `outboxd dead-letters list`
+#[derive(Debug, Args)]
+pub struct List {
+    /// List at most so many letters
+    #[arg(long, value_name = "LETTERS", default_value_t = 50, value_parser = value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// List only letters behind this one
+    #[arg(long, value_name = "ID", default_value_t = 0, hide_default_value = true)]
+    pub after: i64,
+    /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub filters: Filters,
+}
+
+/// `outboxd dead-letters show`
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The letter's number, as list shows it
+    #[arg(value_name = "ID", value_parser = value_parser!(i64).range(1..))]
+    pub id: i64,
+    /// Write the payload's exact bytes, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub payload: bool,
+    /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Letters by number, or all that the filters let through: one of both.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Which {
+    /// The letters' numbers, as list shows them
+    #[arg(value_name = "ID", value_parser = value_parser!(i64).range(1..), conflicts_with = "Filters")]
+    pub ids: Vec<i64>,
+    /// Every letter that the filters let through; without filters, every letter
+    #[arg(long)]
+    pub all_matching: bool,
+}
+
+/// Which letters are changed, and how carefully.
+#[derive(Debug, Args)]
+pub struct Scope {
+    #[command(flatten)]
+    pub which: Which,
+    /// Show what would be changed, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Change what --all-matching finds without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Change at most so many letters a second
+    #[arg(long, value_name = "LETTERS")]
+    pub rate: Option<NonZeroU32>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub filters: Filters,
+}
+
+/// `outboxd dead-letters retry`
+#[derive(Debug, Args)]
+pub struct Retry {
+    #[command(flatten)]
+    pub scope: Scope,
+    /// Wait until the relay has delivered them or given up; exit with 1 if any failed
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+}
+
+/// `outboxd dead-letters discard`
+#[derive(Debug, Args)]
+pub struct Discard {
+    #[command(flatten)]
+    pub scope: Scope,
+    /// Why: it stays with the letters, with your name
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub note: String,
+}
+
+/// `outboxd dead-letters export`
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Write to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print JSON alone, without progress
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub filters: Filters,
+}
+
 /// Why a command did not do what was asked.
 pub enum Failure {
     /// What was typed into the configuration is wrong.
     Config(config::Error),
+    /// What was typed does not suffice.
+    Usage(Error),
     /// Something a person must mend, or try again later.
     Error(Error),
     /// Stdout did not take what was printed.
@@ -145,6 +311,7 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         let (code, text) = match self {
             Failure::Config(error) => (2, error.to_string()),
+            Failure::Usage(error) => (2, with_hint(&error)),
             Failure::Error(error) => (1, with_hint(&error)),
             // Whoever read our output has seen enough, as in `outboxd config | head`.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
@@ -170,8 +337,13 @@ impl From<Error> for Failure {
 
 /// Prints to stdout.
 pub fn print(text: &str) -> Outcome {
+    print_bytes(text.as_bytes())
+}
+
+/// Prints exactly these bytes to stdout.
+pub fn print_bytes(bytes: &[u8]) -> Outcome {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)?;
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(Failure::Output)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -179,7 +179,7 @@ fn retained(facts: &SlotFacts) -> String {
 }
 
 /// A duration in its largest unit, as a person would say it.
-fn age(seconds: f64) -> String {
+pub(super) fn age(seconds: f64) -> String {
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     match duration.as_secs() {
         0..10 => format!("{:.1} s", duration.as_secs_f64()),
@@ -191,7 +191,7 @@ fn age(seconds: f64) -> String {
 }
 
 /// A size in its largest unit.
-fn bytes(count: u64) -> String {
+pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -229,6 +229,7 @@ mod tests {
             inflight_bytes: 900,
             slot_facts: Some(facts(Some(1 << 30))),
             published: 7,
+            dead_letters: None,
         }
     }
 

@@ -224,6 +224,18 @@ impl<'d, 'p> Reader<'d, 'p> {
         self.read(name, |typed| value::integer(typed, min, max)).unwrap_or_default()
     }
 
+    /// One of some words, and what it stands for.
+    pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {
+        let parse = |typed: &DeValue<'_>| {
+            let text = value::text(typed)?;
+            choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice).ok_or_else(|| {
+                let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+                Fault::new(format!("\"{text}\" is not one of the choices")).hint(words.join(" or "))
+            })
+        };
+        self.read(name, parse).expect("a choice has a default")
+    }
+
     pub fn pattern(&mut self, name: &str) -> Pattern {
         self.read(name, |typed| Pattern::parse(&value::text(typed)?)).unwrap_or(Pattern { pieces: Vec::new() })
     }

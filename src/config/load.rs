@@ -9,8 +9,8 @@ use toml::de::DeValue;
 use super::document::{Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
-    Columns, Config, Connection, CreateTopics, DefaultHeaders, Error, Http, Kafka, Limits, Outbox, OutboxSource,
-    Pattern, Piece, Postgres, Route, Secret, connection, properties, value,
+    Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, DefaultHeaders, Error, Http, Kafka, Limits, Order,
+    Outbox, OutboxSource, Pattern, Piece, Postgres, Route, Secret, Store, UnknownTopic, connection, properties, value,
 };
 
 /// The file that is read when none is named.
@@ -58,9 +58,10 @@ impl Config {
         let limits = limits(document.once("limits", &mut problems));
         let outbox = outboxes(&mut document, &mut problems);
         let routes = routes(&mut document, &mut problems);
+        let dead_letter = dead_letters(document.once("dead_letter", &mut problems), &routes, &outbox);
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");
-        Ok(Config { postgres, outbox, kafka, routes, http, limits })
+        Ok(Config { postgres, outbox, kafka, routes, dead_letter, http, limits })
     }
 }
 
@@ -243,19 +244,84 @@ fn routes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Route> {
             reader.refuse("topic", fault);
         }
         let key = reader.pattern("key");
-        let default_headers = reader.read("default_headers", |typed| default_headers(&value::text(typed)?));
+        let default_headers =
+            reader.choice("default_headers", &[("all", DefaultHeaders::All), ("id", DefaultHeaders::Id)]);
         let headers = reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?));
-        routes.push(Route { matches, topic, key, default_headers: default_headers.unwrap_or_default(), headers });
+        routes.push(Route { matches, topic, key, default_headers, headers });
     }
     routes
 }
 
-fn default_headers(text: &str) -> Result<DefaultHeaders, Fault> {
-    match text {
-        "all" => Ok(DefaultHeaders::All),
-        "id" => Ok(DefaultHeaders::Id),
-        _ => Err(Fault::new(format!("\"{text}\" is not one of the choices")).hint("\"all\" or \"id\"")),
+fn dead_letters(mut reader: Reader<'_, '_>, routes: &[Route], outboxes: &[Outbox]) -> DeadLetters {
+    let topic = reader.read("topic", |typed| literal_topic(value::text(typed)?)).unwrap_or_default();
+    let in_kafka = reader.choice("store", &[("postgres", false), ("kafka", true)]);
+    let order = reader.choice("order", &[("skip", Order::Skip), ("park-key", Order::ParkKey)]);
+    let backoff = match reader.table("backoff") {
+        Some(mut table) => backoff(&mut table),
+        None => backoff(&mut reader.empty_table("backoff")),
+    };
+    if in_kafka {
+        // What a topic cannot give must not be promised.
+        for field in ["max_attempts", "backoff", "retention"] {
+            if reader.place(field).is_some() {
+                reader
+                    .refuse(field, Fault::new("needs store = \"postgres\": letters in a topic are never tried again"));
+            }
+        }
+        if order == Order::ParkKey {
+            reader.refuse(
+                "order",
+                Fault::new("\"park-key\" needs store = \"postgres\": a topic does not tell which keys are parked"),
+            );
+        }
+    } else if reader.place("topic").is_some() {
+        reader.refuse("topic", Fault::new("is set, and letters are stored in PostgreSQL").hint("store = \"kafka\""));
     }
+    if order == Order::ParkKey
+        && let Some(fault) = keyed_by_id(routes, outboxes)
+    {
+        reader.refuse("order", fault);
+    }
+    DeadLetters {
+        store: if in_kafka { Store::Kafka(topic) } else { Store::Postgres },
+        unknown_topic: reader.choice("unknown_topic", &[("wait", UnknownTopic::Wait), ("park", UnknownTopic::Park)]),
+        max_attempts: u32::try_from(reader.integer("max_attempts")).expect("the schema bounds it"),
+        backoff,
+        order,
+        max_parked_keys: usize::try_from(reader.integer("max_parked_keys")).expect("the schema bounds it"),
+        max_rate: u64::try_from(reader.integer("max_rate")).expect("the schema bounds it"),
+        retention: reader.duration("retention"),
+    }
+}
+
+fn backoff(reader: &mut Reader<'_, '_>) -> Backoff {
+    let (first, max) = (reader.duration("first"), reader.duration("max"));
+    let factor = u32::try_from(reader.integer("factor")).expect("the schema bounds it");
+    Backoff { first, factor, max }
+}
+
+/// Every event id is a key of its own: nothing would ever be parked behind anything.
+fn keyed_by_id(routes: &[Route], outboxes: &[Outbox]) -> Option<Fault> {
+    let is_id = |piece: &Piece| match piece {
+        Piece::Column(name) => name == "id" || outboxes.iter().any(|outbox| outbox.columns.id == *name),
+        Piece::Literal(_) => false,
+    };
+    let by_id = |route: &Route| route.key.pieces.iter().any(is_id);
+    let default = Route::default();
+    let reached = routes.iter().all(|route| !route.matches.is_empty()).then_some(&default);
+    routes.iter().chain(reached).any(by_id).then(|| {
+        Fault::new("\"park-key\" keeps the order of a key, and with the event id as key every event has its own")
+            .hint("set key = \"{aggregate_id}\" in every [[route]], and one [[route]] without match at the end")
+    })
+}
+
+/// A topic's name without places for columns.
+fn literal_topic(text: String) -> Result<String, Fault> {
+    topic_name(&Pattern { pieces: vec![Piece::Literal(text.clone())] })?;
+    if !(1..=249).contains(&text.len()) {
+        return Err(Fault::new("has not 1 to 249 characters"));
+    }
+    Ok(text)
 }
 
 fn slot_name(text: String) -> Result<String, Fault> {

@@ -42,6 +42,8 @@ pub struct Config {
     pub kafka: Kafka,
     /// `[[route]]`: in the order typed; the default route stands behind them and is not listed here.
     pub routes: Vec<Route>,
+    /// `[dead_letter]`
+    pub dead_letter: DeadLetters,
     /// `[http]`
     pub http: Http,
     /// `[limits]`
@@ -248,6 +250,73 @@ pub enum Piece {
     Literal(String),
     /// The named column's text.
     Column(String),
+}
+
+/// `[dead_letter]`: what happens to an event that cannot be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetters {
+    /// `store`, and `topic` where that is Kafka.
+    pub store: Store,
+    /// `unknown_topic`
+    pub unknown_topic: UnknownTopic,
+    /// `max_attempts`: the first time included.
+    pub max_attempts: u32,
+    /// `backoff`
+    pub backoff: Backoff,
+    /// `order`
+    pub order: Order,
+    /// `max_parked_keys`
+    pub max_parked_keys: usize,
+    /// `max_rate`, in percent.
+    pub max_rate: u64,
+    /// `retention`
+    pub retention: Duration,
+}
+
+/// Where dead letters are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// In schema `outboxd` of the source database.
+    Postgres,
+    /// In this topic, where they can only be read.
+    Kafka(String),
+}
+
+/// What becomes of an event whose topic does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownTopic {
+    /// It waits for the topic.
+    Wait,
+    /// It is parked, when the topic was never seen.
+    Park,
+}
+
+/// What becomes of later events with the key of a parked one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// They are published.
+    Skip,
+    /// They are parked behind it.
+    ParkKey,
+}
+
+/// The pauses between attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// `first`
+    pub first: Duration,
+    /// `factor`
+    pub factor: u32,
+    /// `max`
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// The longest pause after so many attempts, before chance shortens it.
+    pub fn pause(&self, attempts: u32) -> Duration {
+        let factor = self.factor.saturating_pow(attempts.saturating_sub(1));
+        self.first.saturating_mul(factor).min(self.max)
+    }
 }
 
 /// `[http]`: health and metrics.

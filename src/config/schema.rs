@@ -113,7 +113,7 @@ const fn field(name: &'static str, kind: Kind, default: Initial, meaning: &'stat
 
 use self::Initial::{Is, Required, Unset};
 
-pub(super) static SECTIONS: [Section; 6] = [
+pub(super) static SECTIONS: [Section; 7] = [
     Section {
         name: "postgres",
         shape: Shape::Once,
@@ -133,6 +133,12 @@ pub(super) static SECTIONS: [Section; 6] = [
         meaning: "Which record a row becomes. The first route that matches wins; behind them all stands one that \
                   matches every row, with the defaults below.",
         fields: &ROUTE,
+    },
+    Section {
+        name: "dead_letter",
+        shape: Shape::Once,
+        meaning: "What happens to an event that cannot be published.",
+        fields: &DEAD_LETTER,
     },
     Section { name: "http", shape: Shape::Once, meaning: "Health and metrics.", fields: &HTTP },
     Section {
@@ -257,6 +263,68 @@ static ROUTE: [Field; 5] = [
          \"id\" for id alone, which costs less and is what Debezium's outbox router sends.",
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
+];
+
+static DEAD_LETTER: [Field; 9] = [
+    field(
+        "store",
+        Kind::Text,
+        Is(r#""postgres""#),
+        "Where dead letters are kept: \"postgres\", in schema outboxd of the source database; or \"kafka\", in a topic, where \
+         they can only be read: no attempts, no park-key, no retry.",
+    ),
+    field("topic", Kind::Text, Is(r#""outboxd.dead-letters""#), "The topic of dead letters, for store = \"kafka\"."),
+    field(
+        "unknown_topic",
+        Kind::Text,
+        Is(r#""wait""#),
+        "An event whose topic does not exist: \"wait\" for the topic, or \"park\" the event when the relay has never seen \
+         that topic.",
+    ),
+    field(
+        "max_attempts",
+        Kind::Integer(1, 1_000_000),
+        Is("25"),
+        "How often an event is tried, the first time included, before its letter waits for a person.",
+    ),
+    field(
+        "backoff",
+        Kind::Table(&BACKOFF),
+        Unset(""),
+        "The pauses between attempts; up to half of each is left to chance.",
+    ),
+    field(
+        "order",
+        Kind::Text,
+        Is(r#""skip""#),
+        "What becomes of later events with the key of a parked one: \"skip\" publishes them, so that the parked one may \
+         arrive after them; \"park-key\" parks them behind it.",
+    ),
+    field(
+        "max_parked_keys",
+        Kind::Integer(1, 10_000_000),
+        Is("10000"),
+        "With order = \"park-key\": how many keys may be parked. When one more would be, the relay pauses.",
+    ),
+    field(
+        "max_rate",
+        Kind::Integer(1, 100),
+        Is("20"),
+        "In percent: when more than so many of the latest events are rejected, and at least 100 of them, the relay pauses \
+         instead of parking the day. 100 never pauses.",
+    ),
+    field(
+        "retention",
+        Kind::Duration("1h", "3650d"),
+        Is(r#""7d""#),
+        "How long letters that were delivered or discarded are kept.",
+    ),
+];
+
+static BACKOFF: [Field; 3] = [
+    field("first", Kind::Duration("100ms", "1d"), Is(r#""1s""#), "The pause after the first attempt."),
+    field("factor", Kind::Integer(1, 100), Is("2"), "Each pause is so many times the one before."),
+    field("max", Kind::Duration("100ms", "30d"), Is(r#""1h""#), "The longest pause."),
 ];
 
 static HTTP: [Field; 1] = [field(

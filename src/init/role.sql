@@ -41,6 +41,7 @@ BEGIN
 
     EXECUTE format('GRANT USAGE ON SCHEMA outboxd TO %I', relay);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE ON outboxd.position TO %I', relay);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON outboxd.dead_letter, outboxd.dead_letter_attempt, outboxd.known_topic, outboxd.pause TO %I', relay);
 
     -- Streaming needs no right on the tables; reading retained rows again does.
     FOREACH item IN ARRAY tables LOOP

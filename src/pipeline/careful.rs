@@ -2,7 +2,7 @@
 //!
 //! A broker refuses a whole batch and does not say which record it disliked. So the topic's records, up to the newest
 //! one offered before the refusal, are offered few at a time, half as many after each refusal, until one fails alone.
-//! Each topic is searched on its own: a refusal in one does not undo what is known of another.
+//! Twice as many may follow whenever all that was offered has arrived. Each topic is searched on its own: a refusal in one does not undo what is known of another.
 
 use crate::lsn::Position;
 
@@ -18,23 +18,18 @@ struct Search {
     /// How many of the topic's records may be in flight.
     limit: usize,
     inflight: Vec<Position>,
-    /// The id of the record offered last.
-    event: String,
 }
 
 impl Careful {
-    /// So many rows of the topic were refused together. Answers with the id of the guilty one when it was alone.
-    pub(super) fn refused(&mut self, topic: &str, together: usize, newest: Position) -> Option<String> {
+    /// So many rows of the topic were refused together. True when there was one alone, which is to blame.
+    pub(super) fn refused(&mut self, topic: &str, together: usize, newest: Position) -> bool {
         let limit = (together / 2).max(1);
         match self.0.iter_mut().find(|search| search.topic == topic) {
-            Some(search) if search.limit == 1 => return Some(search.event.clone()),
+            Some(search) if search.limit == 1 => return true,
             Some(search) => (search.limit, search.until) = (search.limit / 2, newest),
-            None => {
-                let (topic, event) = (topic.to_owned(), String::new());
-                self.0.push(Search { topic, until: newest, limit, inflight: Vec::new(), event });
-            }
+            None => self.0.push(Search { topic: topic.to_owned(), until: newest, limit, inflight: Vec::new() }),
         }
-        None
+        false
     }
 
     /// True while this row must wait. A search ends behind its last row.
@@ -44,15 +39,20 @@ impl Careful {
         search.is_some_and(|search| position > search.until || search.inflight.len() >= search.limit)
     }
 
-    pub(super) fn offered(&mut self, topic: &str, position: Position, id: impl FnOnce() -> String) {
+    pub(super) fn offered(&mut self, topic: &str, position: Position) {
         if let Some(search) = self.0.iter_mut().find(|search| search.topic == topic) {
             search.inflight.push(position);
-            search.event = id();
         }
     }
 
     pub(super) fn answered(&mut self, position: Position) {
-        self.0.iter_mut().for_each(|search| search.inflight.retain(|inflight| *inflight != position));
+        for search in &mut self.0 {
+            let before = search.inflight.len();
+            search.inflight.retain(|inflight| *inflight != position);
+            if before > 0 && search.inflight.is_empty() {
+                search.limit = search.limit.saturating_mul(2);
+            }
+        }
     }
 
     /// A new producer has nothing in flight.
@@ -80,7 +80,7 @@ mod tests {
         let taken = rows.take_while(|row| {
             let free = !careful.holds(topic, at(*row));
             if free {
-                careful.offered(topic, at(*row), || format!("{topic}{row}"));
+                careful.offered(topic, at(*row));
             }
             free
         });
@@ -91,8 +91,8 @@ mod tests {
     fn a_refused_batch_is_halved_until_the_guilty_record_is_alone() {
         let mut careful = Careful::default();
         assert_eq!(fill(&mut careful, "a", 1..=9), 9);
-        assert_eq!(careful.refused("a", 9, at(9)), None);
-        for (limit, refused) in [(4, None), (2, None), (1, Some("a1".to_owned()))] {
+        assert!(!careful.refused("a", 9, at(9)));
+        for (limit, refused) in [(4, false), (2, false), (1, true)] {
             careful.renewed();
             assert_eq!(fill(&mut careful, "a", 1..=9), limit);
             assert_eq!(careful.refused("a", limit as usize, at(9)), refused);
@@ -102,20 +102,20 @@ mod tests {
     #[test]
     fn topics_are_searched_side_by_side() {
         let mut careful = Careful::default();
-        assert_eq!(careful.refused("a", 2, at(9)), None);
-        assert_eq!(careful.refused("b", 8, at(9)), None);
+        assert!(!careful.refused("a", 2, at(9)));
+        assert!(!careful.refused("b", 8, at(9)));
         assert_eq!((fill(&mut careful, "a", 1..=9), fill(&mut careful, "b", 1..=9)), (1, 4));
         assert_eq!(fill(&mut careful, "c", 1..=9), 9);
-        assert_eq!(careful.refused("b", 4, at(9)), None);
+        assert!(!careful.refused("b", 4, at(9)));
         careful.renewed();
         assert_eq!((fill(&mut careful, "a", 1..=9), fill(&mut careful, "b", 1..=9)), (1, 2));
-        assert_eq!(careful.refused("a", 1, at(9)), Some("a1".into()));
+        assert!(careful.refused("a", 1, at(9)));
     }
 
     #[test]
     fn what_a_former_producer_had_in_flight_holds_nobody_back() {
         let mut careful = Careful::default();
-        assert_eq!(careful.refused("a", 2, at(9)), None);
+        assert!(!careful.refused("a", 2, at(9)));
         assert_eq!(fill(&mut careful, "a", 1..=9), 1);
         // The world failed, not the event: the same row comes again.
         careful.renewed();
@@ -125,12 +125,11 @@ mod tests {
     #[test]
     fn the_search_ends_behind_its_last_row_once_everything_is_answered() {
         let mut careful = Careful::default();
-        assert_eq!(careful.refused("a", 2, at(3)), None);
-        for row in 1..=2 {
-            assert_eq!(fill(&mut careful, "a", row..=3), 1);
-            careful.answered(at(row));
-        }
-        assert_eq!(fill(&mut careful, "a", 3..=3), 1);
+        assert!(!careful.refused("a", 2, at(3)));
+        assert_eq!(fill(&mut careful, "a", 1..=3), 1);
+        careful.answered(at(1));
+        assert_eq!(fill(&mut careful, "a", 2..=3), 2, "one went well: two may follow");
+        careful.answered(at(2));
         assert!(careful.holds("a", at(4)), "row 3 may still be refused");
         assert!(!careful.holds("b", at(4)), "another topic is not suspected");
         careful.answered(at(3));

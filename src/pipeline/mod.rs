@@ -8,6 +8,8 @@
 //! ahead of it are settled; nothing is offered without the lease.
 
 mod careful;
+mod letters;
+mod preview;
 mod producer;
 mod session;
 
@@ -15,17 +17,21 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::config;
+use crate::dead_letter::{BEHIND, DeadLetter, Lane, Outcome};
 use crate::error::{Error, Result};
 use crate::ledger::{Entry, Known, Ledger, Ticket};
-use crate::lsn::Lsn;
+use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::route::Router;
 use crate::sink::{Failure, Purge, Refused, Sink, Whose};
-use crate::source::outbox::{Layout, Odd, Outbox, Row, Step};
+use crate::source::outbox::{Layout, Odd, Outbox, Place, Row, Step};
 use crate::source::pgoutput;
 use crate::source::wire::Frame;
 use crate::source::{Encoding, System};
 use careful::Careful;
+pub use letters::Loaded;
+use letters::{Letters, too_large};
+pub use preview::{Preview, preview};
 use producer::{Cause, Producer};
 use session::Session;
 pub use session::{Clock, LastHolder, SessionStart};
@@ -55,8 +61,32 @@ pub enum Action {
     Claim,
     /// Replace the producer; then call `producer_ready`, and `retired` once the old one is taken apart.
     NewProducer,
-    /// This event cannot be published: settle what is in flight, then stop with a definite error.
-    Reject(Rejected),
+    /// Store this dead letter, then call `stored` with its number.
+    Park(u64, Box<DeadLetter>),
+    /// Ask the store for letters from this position on, and for open lanes; then call `letters_loaded` or `letters_not_loaded`.
+    LoadLetters {
+        /// To be told with the answer.
+        serial: u64,
+        /// Where the rows begin that may come again.
+        from: Position,
+    },
+    /// Write down what became of a letter that was tried.
+    SettleLetter {
+        /// The letter's number in the store.
+        id: i64,
+        /// By which claim.
+        owner: String,
+        /// How often it was tried before.
+        attempts: u32,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// Take the producer of trials apart, with what it has; then call `retired`.
+    AbandonTrial,
+    /// The line stands for this reason, until a person says otherwise: write it down, then call `resumed` when that is gone.
+    Pause(String),
+    /// The line goes on: what was written down counts no more.
+    Unpause,
     /// Send the last status, say goodbye and end the process. What the server was heard to have read then decides
     /// `repeats()`.
     Stop,
@@ -93,6 +123,8 @@ pub struct Settings {
     pub sender_timeout: Duration,
     /// `[limits]`
     pub limits: config::Limits,
+    /// `[dead_letter]`
+    pub dead_letter: config::DeadLetters,
 }
 
 impl Settings {
@@ -135,9 +167,8 @@ pub struct Pipeline {
     lease: Option<Instant>,
     producer: Producer,
     careful: Careful,
+    letters: Letters,
     stopping: Option<Stopping>,
-    /// An event cannot be published: the line stands until the process ends.
-    rejected: bool,
     /// Records were purged in flight, or will be: until then they may land.
     unknown_until: Option<Instant>,
     /// Producers that were replaced and may still send what they had.
@@ -161,6 +192,7 @@ impl Pipeline {
         let mut layout = Layout::default();
         let router = Router::new(routes, &mut layout);
         Pipeline {
+            letters: Letters::new(settings.dead_letter.clone()),
             settings,
             publication: publication.to_owned(),
             outbox: Outbox::new(outboxes, layout),
@@ -175,7 +207,6 @@ impl Pipeline {
             producer: Producer::default(),
             careful: Careful::default(),
             stopping: None,
-            rejected: false,
             unknown_until: None,
             retiring: 0,
             oddities: Oddities::default(),
@@ -235,6 +266,7 @@ impl Pipeline {
         self.tick_lease(now);
         self.tick_producer(now);
         self.tick_session(now);
+        self.tick_letters(now);
         self.tick_stopping(now);
     }
 
@@ -295,7 +327,8 @@ impl Pipeline {
 
     /// True when nothing that we offered can still land behind a successor's records.
     pub fn may_hand_over(&self, now: Instant) -> bool {
-        self.ledger.inflight() == 0 && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)
+        let nothing_on_its_way = self.ledger.is_idle() && !self.is_trying();
+        nothing_on_its_way && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)
     }
 
     /// True once `stop` or `halt` was called.
@@ -315,7 +348,7 @@ impl Pipeline {
 
     fn data(&mut self, body: &[u8], now: Instant, sink: &mut impl Sink) -> Result<Flow> {
         let reads_on = |stopping: &Stopping| stopping.reading && self.outbox.in_transaction();
-        if self.rejected || !self.stopping.as_ref().is_none_or(reads_on) {
+        if !self.stopping.as_ref().is_none_or(reads_on) {
             return Ok(Flow::Held);
         }
         let message = pgoutput::decode(body).map_err(|error| {
@@ -346,41 +379,81 @@ impl Pipeline {
                 self.leave_session(Why::Text(column));
                 Ok(Flow::Held)
             }
-            Step::Rejected(rejected) => Ok(self.reject(rejected)),
+            Step::Rejected(rejected) => {
+                let Rejected { position, committed_at, ref event, .. } = rejected;
+                let flow = match self.ledger.known(position) {
+                    Known::Held => Flow::Taken,
+                    Known::New if !may_offer || self.ledger.span() >= self.settings.limits.window => Flow::Held,
+                    Known::Lost if !may_offer => Flow::Held,
+                    Known::New | Known::Lost => match self.letters.has(position, || event.clone()) {
+                        None => Flow::Held,
+                        Some(true) => self.pass(position, committed_at),
+                        Some(false) => self.park(rejected, Lane::default(), None, body),
+                    },
+                };
+                self.take_if(flow, position)
+            }
             Step::Row(row) => {
                 if let Some(session) = &mut self.session {
                     session.read_commit(row.committed_at);
                 }
-                let known = self.ledger.known(row.position);
-                let flow = match known {
+                let Row { position, committed_at, .. } = row;
+                let flow = match self.ledger.known(position) {
                     Known::Held => Flow::Taken,
                     Known::New if !may_offer || self.ledger.span() >= self.settings.limits.window => Flow::Held,
                     Known::Lost if !may_offer => Flow::Held,
-                    Known::New | Known::Lost => {
-                        let desk = Desk {
-                            router: &mut self.router,
-                            ledger: &mut self.ledger,
-                            careful: &mut self.careful,
-                            producer: &mut self.producer,
-                            limits: &self.settings.limits,
-                        };
-                        match desk.offer(&row, now, sink) {
-                            Ok(flow) => flow,
-                            Err(rejected) => return Ok(self.reject(rejected)),
+                    Known::New | Known::Lost => match self.letters.has(position, || row.text(Place::ID)) {
+                        None => Flow::Held,
+                        Some(true) => self.pass(position, committed_at),
+                        Some(false) => {
+                            let desk = Desk {
+                                router: &mut self.router,
+                                ledger: &mut self.ledger,
+                                careful: &mut self.careful,
+                                letters: &mut self.letters,
+                                producer: &mut self.producer,
+                                limits: &self.settings.limits,
+                            };
+                            match desk.offer(&row, now, sink) {
+                                Ok(flow) => flow,
+                                Err(rejected) => {
+                                    let (lane, event_type) = (self.router.lane(&row), row.text(Place::EVENT_TYPE));
+                                    self.park(rejected, lane, event_type, body)
+                                }
+                            }
                         }
-                    }
+                    },
                 };
-                if flow == Flow::Taken {
-                    self.outbox.take();
-                }
-                Ok(flow)
+                self.take_if(flow, position)
             }
         }
     }
 
+    /// A row whose dead letter is stored already.
+    fn pass(&mut self, position: Position, committed_at: i64) -> Flow {
+        self.letters.condemned.remove(&position);
+        self.ledger.pass(Entry { position, committed_at, bytes: 0, weight: 0 });
+        Flow::Taken
+    }
+
+    fn take_if(&mut self, flow: Flow, position: Position) -> Result<Flow> {
+        if flow == Flow::Taken {
+            self.outbox.take();
+            if self.letters.pause().is_some() {
+                self.passed(position);
+            }
+        }
+        Ok(flow)
+    }
+
+    /// True while nobody else can be publishing.
+    fn is_ours(&self, now: Instant) -> bool {
+        let open = self.session.as_ref().is_some_and(|session| session.fence.is_open());
+        open && self.lease.is_some_and(|asked| now < asked + self.settings.lease())
+    }
+
     fn may_offer(&self, now: Instant) -> bool {
-        let ours = self.session.as_ref().is_some_and(|session| session.fence.is_open());
-        ours && self.producer.is_good() && self.lease.is_some_and(|asked| now < asked + self.settings.lease())
+        self.is_ours(now) && self.producer.is_good() && self.letters.is_loaded()
     }
 
     fn notice(&mut self, code: &str, message: &str) -> Result<Flow> {
@@ -392,13 +465,6 @@ impl Pipeline {
             ));
         }
         Ok(Flow::Taken)
-    }
-
-    /// The event stays where it is, and nothing behind it is read.
-    fn reject(&mut self, rejected: Rejected) -> Flow {
-        self.rejected = true;
-        self.actions.push_back(Action::Reject(rejected));
-        Flow::Held
     }
 
     fn stop_by(&mut self, now: Instant, reading: bool) {
@@ -423,7 +489,7 @@ impl Pipeline {
         };
         // What was settled after a session broke is told in another one.
         let untold = stopping.reading && self.session.is_none() && repeats > 0;
-        let settled = self.ledger.inflight() == 0 && !self.producer.is_renewing() && !untold;
+        let settled = self.ledger.is_idle() && !self.letters.is_trying() && !self.producer.is_renewing() && !untold;
         if (settled && !(reads && self.outbox.in_transaction())) || now >= stopping.deadline {
             stopping.done = true;
             self.actions.push_back(Action::Stop);
@@ -436,6 +502,7 @@ struct Desk<'p> {
     router: &'p mut Router,
     ledger: &'p mut Ledger,
     careful: &'p mut Careful,
+    letters: &'p mut Letters,
     producer: &'p mut Producer,
     limits: &'p config::Limits,
 }
@@ -444,12 +511,16 @@ impl Desk<'_> {
     fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> std::result::Result<Flow, Rejected> {
         let record = self.router.route(row)?;
         let (bytes, weight) = (record.bytes(), record.weight());
-        let rejected = |reason, message| Rejected { position: row.position, event: row.id(), reason, message };
-        if bytes > self.limits.event {
-            let message = format!("it takes {bytes} bytes, more than limits.event = {}", self.limits.event);
-            return Err(rejected("too_large", message));
+        if self.letters.lanes.holds(record.topic, record.key, row.position) {
+            return Err(row.rejected(BEHIND, "an earlier event of its key is parked".into()));
         }
-        let full = self.ledger.inflight() > 0 && self.ledger.inflight_bytes() + weight > self.limits.memory;
+        if let Some(rejection) = self.letters.condemned.get(&row.position) {
+            return Err(row.rejected(rejection.reason, rejection.message.clone()));
+        }
+        if let Some(message) = too_large(bytes, self.limits.event) {
+            return Err(row.rejected("too_large", message));
+        }
+        let full = !self.ledger.is_idle() && self.ledger.held_bytes() + weight > self.limits.memory;
         if full || self.careful.holds(record.topic, row.position) {
             return Ok(Flow::Held);
         }
@@ -457,7 +528,7 @@ impl Desk<'_> {
         let ticket = self.ledger.issue(entry);
         match sink.offer(&record, ticket) {
             Ok(()) => {
-                self.careful.offered(record.topic, row.position, || row.id());
+                self.careful.offered(record.topic, row.position);
                 Ok(Flow::Taken)
             }
             Err(Refused::Full(ticket) | Refused::Unready(ticket)) => {
@@ -466,11 +537,12 @@ impl Desk<'_> {
             }
             Err(Refused::Event(ticket, problem)) => {
                 self.ledger.withdraw(ticket);
-                Err(rejected(problem.reason, problem.message))
+                Err(row.rejected(problem.reason, problem.message))
             }
             Err(Refused::Fatal(ticket, message)) => {
                 self.ledger.withdraw(ticket);
-                let failure = Failure { whose: Whose::World, topic: record.topic.to_owned(), message };
+                let failure =
+                    Failure { whose: Whose::World, topic: record.topic.to_owned(), message, too_large: false };
                 self.producer.broke(failure, now + self.limits.settle);
                 Ok(Flow::Held)
             }
@@ -482,11 +554,14 @@ impl Desk<'_> {
 mod tests {
     use super::*;
     use crate::config::{Columns, OutboxSource};
+    use crate::dead_letter::KnownLetter;
+    use crate::sink::{Problem, Untried};
 
     /// Takes everything, or refuses everything in one way; keeps the tickets.
     #[derive(Default)]
     struct Shelf {
         taken: VecDeque<(u64, u32)>,
+        tried: Vec<i64>,
         refuse: Option<fn(Ticket) -> Refused>,
     }
 
@@ -500,6 +575,11 @@ mod tests {
                 }
             }
         }
+
+        fn try_again(&mut self, _: &crate::record::Record<'_>, letter: i64) -> std::result::Result<(), Untried> {
+            self.tried.push(letter);
+            Ok(())
+        }
     }
 
     struct Bench {
@@ -512,6 +592,10 @@ mod tests {
     impl Bench {
         /// A pipeline without a session; sender_timeout is 30 s, so that the lease is 20 s.
         fn idle() -> Bench {
+            Bench::with(config::Store::Kafka("letters".into()), config::Order::Skip)
+        }
+
+        fn with(store: config::Store, order: config::Order) -> Bench {
             let columns = Columns {
                 id: "id".into(),
                 aggregate_type: Some("kind".into()),
@@ -538,7 +622,17 @@ mod tests {
                 sql: seconds(10),
                 slot_creation: seconds(60),
             };
-            let settings = Settings { sender_timeout: seconds(30), limits };
+            let dead_letter = config::DeadLetters {
+                store,
+                unknown_topic: config::UnknownTopic::Wait,
+                max_attempts: 25,
+                backoff: config::Backoff { first: seconds(1), factor: 2, max: seconds(3600) },
+                order,
+                max_parked_keys: 2,
+                max_rate: 20,
+                retention: seconds(3600),
+            };
+            let settings = Settings { sender_timeout: seconds(30), limits, dead_letter };
             let pipeline = Pipeline::new(&outboxes, &[], "outboxd", settings);
             let start = Instant::now();
             Bench { pipeline, shelf: Shelf::default(), start, now: start }
@@ -630,8 +724,13 @@ mod tests {
 
         fn fail(&mut self, whose: Whose) {
             let (number, generation) = self.shelf.taken.pop_front().expect("something was taken");
-            let failure = Failure { whose, topic: "outbox.event.a".into(), message: "no".into() };
+            let failure = Failure { whose, topic: "outbox.event.a".into(), message: "no".into(), too_large: false };
             self.pipeline.failed(Ticket::from_parts(number, generation), failure, self.now);
+        }
+
+        /// The store has these.
+        fn load(&mut self, letters: Vec<KnownLetter>, lanes: Vec<crate::dead_letter::OpenLane>) {
+            self.pipeline.letters_loaded(Loaded { serial: 2, letters, until: None, lanes, pause: None });
         }
 
         /// What the next start repeats, once the server has read the last status.
@@ -970,6 +1069,88 @@ mod tests {
         bench.pipeline.retired(woken);
         assert!(!bench.pipeline.may_hand_over(woken + timeout - Duration::from_millis(1)));
         assert!(bench.pipeline.may_hand_over(woken + timeout));
+    }
+
+    /// A pipeline that may offer, whose letters go to the database, where there are none yet.
+    fn with_letters(order: config::Order) -> Bench {
+        let mut bench = Bench::with(config::Store::Postgres, order);
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.claimed();
+        let from = Position { commit: Lsn(100), row: 0 };
+        assert_eq!(bench.actions(), [Action::LoadLetters { serial: 2, from }]);
+        bench.begin(200);
+        assert_eq!(bench.row(), Flow::Held, "nobody knows whether it has a letter");
+        bench.load(Vec::new(), Vec::new());
+        bench
+    }
+
+    fn too_large(ticket: Ticket) -> Refused {
+        Refused::Event(ticket, Problem { reason: "too_large", message: "no".into() })
+    }
+
+    #[test]
+    fn a_rejected_row_is_settled_when_its_letter_is_stored_and_the_line_goes_on_meanwhile() {
+        let mut bench = with_letters(config::Order::Skip);
+        bench.shelf.refuse = Some(too_large);
+        assert_eq!(bench.row(), Flow::Taken);
+        bench.shelf.refuse = None;
+        assert_eq!((bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken));
+        let [Action::Park(1, letter)] = &bench.actions()[..] else { panic!("one letter") };
+        assert_eq!(
+            (letter.event.as_deref(), letter.rejection.reason, letter.columns.len()),
+            (Some("1"), "too_large", 1)
+        );
+        assert_eq!(letter.lane.topic.as_deref(), Some("outbox.event.a"));
+        bench.ack();
+        assert_eq!(bench.pipeline.confirmed(), Lsn(100));
+        assert!(bench.pipeline.stored(1).is_some());
+        assert_eq!((bench.pipeline.confirmed(), bench.pipeline.stored(1).is_none()), (Lsn(210), true));
+    }
+
+    #[test]
+    fn a_row_that_has_a_letter_is_not_published_whatever_it_would_be_now() {
+        let mut bench = Bench::with(config::Store::Postgres, config::Order::Skip);
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.claimed();
+        bench.actions();
+        let letter = |row, is_current, event: &str| KnownLetter {
+            position: Position { commit: Lsn(200), row },
+            is_current,
+            event: Some(event.into()),
+        };
+        // In another history, the position alone tells nothing.
+        bench.load(vec![letter(1, true, "?"), letter(2, false, "1"), letter(3, false, "?")], Vec::new());
+        bench.begin(200);
+        assert_eq!([bench.row(), bench.row(), bench.row()], [Flow::Taken; 3]);
+        assert_eq!((bench.shelf.taken.len(), bench.commit(210)), (1, Flow::Taken));
+        bench.ack();
+        assert_eq!(bench.pipeline.confirmed(), Lsn(210));
+    }
+
+    #[test]
+    fn with_park_key_later_rows_wait_behind_the_parked_one_until_the_store_has_none() {
+        let mut bench = with_letters(config::Order::ParkKey);
+        bench.shelf.refuse = Some(too_large);
+        assert_eq!(bench.row(), Flow::Taken);
+        bench.shelf.refuse = None;
+        assert_eq!(bench.row(), Flow::Taken);
+        let reasons: Vec<_> = bench
+            .actions()
+            .into_iter()
+            .map(|action| match action {
+                Action::Park(_, letter) => letter.rejection.reason,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!((reasons, bench.shelf.taken.len()), (vec!["too_large", BEHIND], 0));
+        bench.pipeline.stored(1);
+        bench.pipeline.lanes_open(&[]);
+        assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 0), "the second is on its way to the store");
+        bench.pipeline.stored(2);
+        bench.pipeline.stored(3);
+        bench.pipeline.lanes_open(&[]);
+        assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
+        bench.ack();
     }
 
     #[test]

@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use super::{Action, Pipeline, Why};
+use crate::dead_letter::Rejection;
 use crate::lsn::{Lsn, Position};
-use crate::record::Rejected;
 use crate::sink::{Failure, Purge, Whose};
 
 /// How often a broken producer's queue is emptied while its answers land.
@@ -163,6 +163,7 @@ impl Pipeline {
     pub(super) fn begin_another_history(&mut self, confirmed: Lsn, now: Instant) {
         self.careful.clear();
         self.producer.guilty.clear();
+        self.forget_letters(Position { commit: confirmed, row: 0 }, now);
         if self.ledger.inflight() > 0 {
             self.purge_everything(now);
             self.replace_producer(Cause::Delivery);
@@ -199,9 +200,10 @@ impl Pipeline {
         else {
             return;
         };
-        if let Some(event) = self.careful.refused(&trouble.topic, guilty.len(), newest) {
+        if self.careful.refused(&trouble.topic, guilty.len(), newest) {
+            // The server sends it again, and then it is parked.
             let message = format!("topic \"{}\" refused it: {}", trouble.topic, trouble.message);
-            self.actions.push_back(Action::Reject(Rejected { position, event, reason: "refused", message }));
+            self.letters.condemned.insert(position, Rejection { reason: "refused", message });
         }
     }
 }
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     fn failure(whose: Whose, topic: &str) -> Failure {
-        Failure { whose, topic: topic.to_owned(), message: format!("{whose:?} of {topic}") }
+        Failure { whose, topic: topic.to_owned(), message: format!("{whose:?} of {topic}"), too_large: false }
     }
 
     fn at(row: u64) -> Position {

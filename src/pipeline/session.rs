@@ -212,7 +212,9 @@ impl Pipeline {
         // What was decided for a session must not be done to the next one: a claim would end that one's wait.
         self.actions.retain(|action| match action {
             Action::Status(_) | Action::Reconnect(_) | Action::Claim => false,
-            Action::Purge(_) | Action::NewProducer | Action::Reject(_) | Action::Stop => true,
+            Action::Purge(_) | Action::NewProducer | Action::Stop => true,
+            Action::Park(..) | Action::LoadLetters { .. } | Action::SettleLetter { .. } | Action::AbandonTrial => true,
+            Action::Pause(_) | Action::Unpause => true,
         });
     }
 
@@ -300,7 +302,7 @@ impl Pipeline {
     pub(super) fn tick_session(&mut self, now: Instant) {
         let confirmed = self.ledger.confirmed();
         let (question, grace) = (self.settings.question(), self.settings.limits.primary_grace);
-        let idle = self.ledger.inflight() == 0;
+        let idle = self.ledger.is_idle();
         let stopping = self.stopping.is_some();
         let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
         if session.release_at.is_some_and(|at| now >= at) {

@@ -29,6 +29,7 @@ impl Board {
             inflight_bytes: 0,
             slot_facts: None,
             published: 0,
+            dead_letters: None,
         };
         let (sender, receiver) = watch::channel(status.clone());
         (Board { sender, status }, receiver)

@@ -6,6 +6,7 @@ use super::Relay;
 use super::link::Link;
 use super::session::Closed;
 use crate::error::Error;
+use crate::sink::Whose;
 use crate::status::{Reason, Role, State};
 
 /// Without an answer for this long, a broker counts as silent, whatever the others say.
@@ -28,6 +29,7 @@ impl Relay {
         }
         let mut reasons: Vec<Reason> = self.postgres_trouble(now).into_iter().chain(self.sink.reasons()).collect();
         reasons.extend(self.unclaimed.as_ref().map(unclaimed));
+        reasons.extend(self.letter_reasons());
         reasons.extend(self.kafka_trouble(now));
         let state = if self.pipeline.is_fencing() {
             State::Fencing
@@ -64,7 +66,9 @@ impl Relay {
             Some(Reason { code: code.to_owned(), message, hint: Some(hint.to_owned()) })
         };
         if let Some(failure) = self.pipeline.trouble() {
-            let message = format!("delivery to topic \"{}\" failed: {}", failure.topic, failure.message);
+            // Of what a producer fails at for good, such as a missing right, its deliveries only say that they were purged.
+            let words = if failure.whose == Whose::World { words.as_str() } else { "" };
+            let message = format!("delivery to topic \"{}\" failed: {}{words}", failure.topic, failure.message);
             return reason("delivery_failed", message, "outboxd check shows what the topic allows");
         }
         if complaint.as_ref().is_some_and(|complaint| complaint.login) {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use super::clerk::Errand;
 use super::link::Link;
 use super::probe::{self, Probe, Seen};
 use super::session::{self, Closed};
@@ -75,6 +76,9 @@ pub(super) enum Done {
     /// Our name is on the slot, for the session that began then.
     Claimed(Instant, Result<()>),
     Saved(Save, Result<Claim>),
+    Errand(Errand),
+    /// Something was taken apart, which concerns nobody.
+    Nothing,
     Http(Result<()>),
 }
 
@@ -89,6 +93,8 @@ impl Relay {
             Done::Retired => self.pipeline.retired(Instant::now()),
             Done::Claimed(since, result) => self.claimed(since, result),
             Done::Saved(save, result) => self.saved(save, result),
+            Done::Errand(errand) => self.errand_done(errand),
+            Done::Nothing => {}
             Done::Topics(answers) => {
                 self.question_out = false;
                 let now = Instant::now();

@@ -24,6 +24,7 @@ impl Relay {
             self.sink.purge(Purge::Everything);
         }
         self.send_status(Ask::Nothing);
+        self.settle_before_leaving(within / 2).await;
         let now = Instant::now();
         // Where nothing would be repeated, nobody needs to wait for a server that is slow to read.
         let until = match self.pipeline.tells_until().filter(|_| self.pipeline.repeats() > 0) {

@@ -4,6 +4,7 @@
 //! pipeline, and does what the pipeline asks for. It decides nothing about events.
 
 mod board;
+mod clerk;
 mod condition;
 mod errands;
 mod farewell;
@@ -33,6 +34,7 @@ use crate::source::dial;
 use crate::source::outbox::unix_ms;
 use crate::source::wire::{Frame, GATHER, Pace, Reply, StandbyStatus};
 use board::{Board, system_time};
+use clerk::Clerk;
 use errands::{Done, Due, Saving};
 use identity::Predecessor;
 use link::{Event, Link, Live, Patience};
@@ -72,6 +74,8 @@ struct Relay {
     pipeline: Pipeline,
     sink: Kafka,
     reports: Arc<Reports>,
+    trial_reports: Arc<Reports>,
+    clerk: Clerk,
     metrics: Metrics,
     topics: Vec<Option<TopicMetrics>>,
     board: Board,
@@ -105,18 +109,22 @@ struct Relay {
 
 impl Relay {
     fn new(config: &Config, metrics: Metrics, board: Board) -> Result<Relay> {
-        let settings = Settings { sender_timeout: config.postgres.sender_timeout, limits: config.limits.clone() };
-        let sink = Kafka::new(&config.kafka, &config.limits, metrics.clone())?;
+        let (limits, dead_letter) = (config.limits.clone(), config.dead_letter.clone());
+        let settings = Settings { sender_timeout: config.postgres.sender_timeout, limits, dead_letter };
+        let sink = Kafka::new(&config.kafka, &config.limits, config.dead_letter.unknown_topic, metrics.clone())?;
         let now = Instant::now();
         Ok(Relay {
             wanted: Wanted {
                 postgres: config.postgres.clone(),
                 outboxes: config.outbox.clone(),
                 limits: config.limits.clone(),
+                dead_letter: config.dead_letter.clone(),
                 leader: identity::own_name(),
             },
             pipeline: Pipeline::new(&config.outbox, &config.routes, &config.postgres.publication, settings),
             reports: sink.reports(),
+            trial_reports: sink.trial_reports(),
+            clerk: Clerk::new(now),
             sink,
             metrics,
             topics: Vec::new(),
@@ -148,7 +156,7 @@ impl Relay {
         let mut asked_to_stop = false;
         let mut ticker = tokio::time::interval(TICK);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let reports = Arc::clone(&self.reports);
+        let (reports, trial_reports) = (Arc::clone(&self.reports), Arc::clone(&self.trial_reports));
         let mut batch = Vec::new();
         loop {
             tokio::select! {
@@ -158,6 +166,11 @@ impl Relay {
                     self.stop(Instant::now());
                 }
                 () = reports.arrived() => {}
+                () = trial_reports.arrived() => {
+                    for (letter, result) in self.sink.take_trials() {
+                        self.sent_apart(letter, result);
+                    }
+                }
                 event = self.link.event() => self.linked(event),
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.done(done),
                 _ = ticker.tick() => {}
@@ -174,6 +187,7 @@ impl Relay {
                     return self.goodbye().await;
                 }
             }
+            self.keep_clerk_busy(now);
             self.keep_up(now);
             self.gather();
             // There is always more to read in a backlog: whoever asks for health or metrics has a turn, too.
@@ -210,7 +224,7 @@ impl Relay {
         for report in batch.drain(..) {
             let is_current = report.is_of(generation);
             if is_current {
-                self.sink.answered(report.topic);
+                self.sink.answered(&report);
             }
             let (topic, ticket) = (report.topic, report.ticket());
             match report.outcome {
@@ -286,10 +300,12 @@ impl Relay {
             Action::Purge(purge) => self.sink.purge(purge),
             Action::Claim => self.send_claim(),
             Action::NewProducer => self.renew_producer(now),
-            Action::Reject(rejected) => {
-                self.metrics.rejected(rejected.reason);
-                self.fail(rejected.into());
-            }
+            Action::Park(number, letter) => self.park(number, *letter),
+            Action::LoadLetters { serial, from } => self.load_letters(serial, from),
+            Action::SettleLetter { id, owner, attempts, outcome } => self.settle_letter(id, owner, attempts, outcome),
+            Action::AbandonTrial => self.abandon_trial(),
+            Action::Pause(message) => self.pause(message),
+            Action::Unpause => self.unpause(),
             Action::Stop => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
@@ -358,6 +374,14 @@ impl Relay {
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    fn abandon_trial(&mut self) {
+        let retired = self.sink.abandon_trial();
+        self.tasks.spawn_blocking(move || {
+            drop(retired);
+            Done::Retired
+        });
     }
 
     fn linked(&mut self, event: Event) {
@@ -527,8 +551,7 @@ impl Relay {
     fn backoff(&mut self) -> Duration {
         let longest = Duration::from_millis(100) * 2u32.saturating_pow(self.tries.min(16));
         self.tries += 1;
-        // Half of it by chance, so that relays that lost the same server do not come back together.
-        longest.min(self.wanted.limits.backoff).mul_f64(0.5 + fastrand::f64() / 2.0)
+        jittered(longest.min(self.wanted.limits.backoff))
     }
 
     fn show(&mut self, now: Instant) {
@@ -541,8 +564,8 @@ impl Relay {
         let oldest_unsettled = ledger.oldest().filter(|_| !followed);
         status.oldest_unsettled = oldest_unsettled.map(|entry| system_time(unix_ms(entry.committed_at)));
         status.inflight_events = ledger.inflight();
-        status.inflight_bytes = ledger.inflight_bytes();
-        let oldest = ledger.oldest().map(|entry| entry.position).filter(|_| ledger.inflight() > 0);
+        status.inflight_bytes = ledger.held_bytes();
+        let oldest = ledger.oldest_sent().map(|entry| entry.position);
         if oldest != self.oldest.0 {
             self.oldest = (oldest, now);
         }
@@ -567,6 +590,11 @@ impl Relay {
 enum Broken {
     Stream,
     Pipeline,
+}
+
+/// Half of it by chance, so that relays that lost the same server do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 fn seen_end(frame: &Frame<'_>) -> Lsn {

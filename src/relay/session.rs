@@ -70,6 +70,7 @@ pub(super) struct Wanted {
     pub(super) postgres: config::Postgres,
     pub(super) outboxes: Vec<config::Outbox>,
     pub(super) limits: config::Limits,
+    pub(super) dead_letter: config::DeadLetters,
     pub(super) leader: String,
 }
 
@@ -89,7 +90,7 @@ pub(super) async fn open(
     encoding: Encoding,
     patience: Duration,
 ) -> std::result::Result<Opened, Closed> {
-    let Wanted { postgres, outboxes, limits, leader } = &wanted;
+    let Wanted { postgres, outboxes, limits, leader, .. } = &wanted;
     let catalog = Catalog::connect(&postgres.connection, limits.sql).await.map_err(Closed::Unreached)?;
     await_slot(&catalog, &wanted, patience).await?;
     let publication = catalog.publication(&postgres.publication).await?;

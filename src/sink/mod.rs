@@ -14,6 +14,21 @@ use crate::record::Record;
 pub trait Sink {
     /// Offers one record. Once taken, its ticket comes back in exactly one report.
     fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), Refused>;
+
+    /// Offers the record of a dead letter, by itself, so that a refusal concerns nobody else. Once taken, its number comes back
+    /// in exactly one report, unless the trial is abandoned.
+    fn try_again(&mut self, record: &Record<'_>, letter: i64) -> Result<(), Untried>;
+}
+
+/// Why the record of a dead letter was not taken.
+#[derive(Debug)]
+pub enum Untried {
+    /// The cluster is being asked what the topic takes now: in a moment it is known.
+    Unknown,
+    /// The topic cannot be written as things are.
+    Later,
+    /// It cannot be published as things are.
+    Never(Problem),
 }
 
 /// Why a record was not taken. The ticket always comes back.
@@ -56,6 +71,8 @@ pub struct Failure {
     pub topic: String,
     /// What the broker or the client library said.
     pub message: String,
+    /// It was refused for its size.
+    pub too_large: bool,
 }
 
 /// Whose failure a failed delivery is.

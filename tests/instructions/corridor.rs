@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use outboxd::config::{Columns, Limits, Outbox, OutboxSource};
+use outboxd::config::{Backoff, Columns, DeadLetters, Limits, Order, Outbox, OutboxSource, Store, UnknownTopic};
 use outboxd::ledger::Ticket;
 use outboxd::lsn::Lsn;
-use outboxd::pipeline::{Clock, Flow, LastHolder, Pipeline, SessionStart, Settings};
+use outboxd::pipeline::{Action, Clock, Flow, LastHolder, Loaded, Pipeline, SessionStart, Settings};
 use outboxd::record::Record;
-use outboxd::sink::{Refused, Sink};
+use outboxd::sink::{Refused, Sink, Untried};
 use outboxd::source::wire::Frame;
 use outboxd::source::{Encoding, System};
 
@@ -41,6 +41,10 @@ impl Sink for Broker {
         self.0.push(ticket.into_parts());
         Ok(())
     }
+
+    fn try_again(&mut self, _: &Record<'_>, _: i64) -> Result<(), Untried> {
+        Err(Untried::Later)
+    }
 }
 
 impl Corridor {
@@ -59,7 +63,17 @@ impl Corridor {
             sql: second,
             slot_creation: second,
         };
-        let settings = Settings { sender_timeout: 30 * second, limits };
+        let dead_letter = DeadLetters {
+            store: Store::Postgres,
+            unknown_topic: UnknownTopic::Wait,
+            max_attempts: 25,
+            backoff: Backoff { first: second, factor: 2, max: second },
+            order: Order::Skip,
+            max_parked_keys: 10_000,
+            max_rate: 20,
+            retention: second,
+        };
+        let settings = Settings { sender_timeout: 30 * second, limits, dead_letter };
         let mut pipeline = Pipeline::new(&[outbox()], &[], "outboxd", settings);
         let now = Instant::now();
         let start = SessionStart {
@@ -74,6 +88,13 @@ impl Corridor {
         };
         pipeline.session_started(start, now);
         pipeline.claimed();
+        pipeline.tick(now);
+        while let Some(action) = pipeline.next_action() {
+            if let Action::LoadLetters { serial, .. } = action {
+                let (letters, lanes) = (Vec::new(), Vec::new());
+                pipeline.letters_loaded(Loaded { serial, letters, until: None, lanes, pause: None });
+            }
+        }
         Corridor { stream: stream(), pipeline, broker: Broker::default(), now, described: false }
     }
 

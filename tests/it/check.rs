@@ -418,3 +418,123 @@ fn a_right_to_describe_is_told_from_a_right_to_write() {
     }
     assert_finding(&allowed, "kafka.insync", Verdict::Warn, "one replica");
 }
+
+/// Stores letters of a slot, each with a key of its own; the first few of them wait for a person.
+fn park(set_up: &SetUp, slot: &str, many: u32, failed: u32) {
+    set_up.database.exec(&format!(
+        "insert into outboxd.dead_letter (slot, system_id, timeline, commit_lsn, row_number, committed_at, origin_name,
+            topic, key, column_names, column_values, not_kept, reason, message, state, attempts, attempts_left,
+            next_attempt)
+         select '{slot}', 1, 1, '0/1', n, now(), 'outbox', 'orders', int4send(n), '{{}}', '{{}}', '{{}}', 'refused',
+            'x', case when n <= {failed} then 'failed' else 'pending' end, 1, 1, now()
+         from generate_series(1, {many}) as n"
+    ));
+}
+
+#[test]
+fn a_right_on_letters_that_the_relay_lacks_is_named_with_its_grant() {
+    let set_up = SetUp::new();
+    let role = set_up.role();
+    let park_unknown = "[dead_letter]\nunknown_topic = \"park\"\n";
+    let report = set_up.check_with(park_unknown);
+    for id in ["letters.store", "letters.rights", "letters.open", "letters.pause", "letters.keys"] {
+        assert_finding(&report, id, Verdict::Ok, "");
+    }
+    for (damage, words) in [
+        ("delete on outboxd.dead_letter", "lacks DELETE on outboxd.dead_letter"),
+        ("select, insert on outboxd.pause", "lacks SELECT, INSERT on outboxd.pause"),
+        ("insert on outboxd.known_topic", "lacks INSERT on outboxd.known_topic"),
+        ("usage on schema outboxd", "may not use schema outboxd"),
+    ] {
+        set_up.database.exec(&format!("revoke {damage} from {role}"));
+        let report = set_up.check_with(park_unknown);
+        let found = assert_finding(&report, "letters.rights", Verdict::Fail, words);
+        set_up.database.exec(found.hint.as_ref().unwrap());
+        assert_finding(&set_up.check_with(park_unknown), "letters.rights", Verdict::Ok, "");
+    }
+}
+
+#[test]
+fn tables_of_letters_that_are_missing_or_of_another_version_are_found() {
+    let set_up = SetUp::new();
+    set_up.database.exec("drop table outboxd.dead_letter_attempt");
+    let report = set_up.check();
+    let gone = assert_finding(&report, "letters.store", Verdict::Fail, "outboxd.dead_letter_attempt does not exist");
+    assert_eq!(gone.hint.as_deref(), Some("outboxd init"));
+    set_up.database.exec("alter table outboxd.dead_letter drop column lane");
+    let report = set_up.check();
+    assert_finding(&report, "letters.store", Verdict::Fail, "of another version: no \"lane\"");
+    assert_finding(&report, "letters.open", Verdict::Skipped, "cannot be read");
+}
+
+#[test]
+fn letters_that_wait_for_a_person_a_pause_and_many_parked_keys_are_told() {
+    let set_up = SetUp::new();
+    let slot = set_up.database.name();
+    let park_key = "[dead_letter]\norder = \"park-key\"\nmax_parked_keys = 5\n[[route]]\nkey = \"{aggregate_id}\"\n";
+    park(&set_up, slot, 3, 0);
+    park(&set_up, "another_slot", 9, 9);
+    let report = set_up.check_with(park_key);
+    assert_finding(&report, "letters.open", Verdict::Ok, "3 letters are open");
+    assert_finding(&report, "letters.keys", Verdict::Ok, "3 keys are parked, and 5 may be");
+    set_up.database.exec("delete from outboxd.dead_letter");
+    park(&set_up, slot, 4, 1);
+    set_up.database.exec(&format!("insert into outboxd.pause (slot, message) values ('{slot}', 'so many')"));
+    let report = set_up.check_with(park_key);
+    assert_finding(&report, "letters.open", Verdict::Warn, "1 of 4 open letters wait for a person");
+    assert_finding(&report, "letters.keys", Verdict::Warn, "4 keys are parked, and 5 may be");
+    assert_finding(&report, "letters.pause", Verdict::Warn, "so many");
+    assert_eq!(finding(&report, "letters.store").verdict, Verdict::Ok);
+    set_up.database.exec("update outboxd.dead_letter set state = 'delivered'; delete from outboxd.pause");
+    let report = set_up.check_with(park_key);
+    for id in ["letters.open", "letters.keys", "letters.pause"] {
+        assert_finding(&report, id, Verdict::Ok, "");
+    }
+}
+
+#[test]
+fn a_topic_of_letters_must_be_there_and_not_compacted() {
+    let set_up = SetUp::new();
+    let topic = format!("letters.{}", set_up.database.name());
+    let in_topic = format!("[dead_letter]\nstore = \"kafka\"\ntopic = \"{topic}\"\n");
+    let report = set_up.check_with(&in_topic);
+    let missing = assert_finding(&report, "letters.store", Verdict::Fail, &format!("\"{topic}\" does not exist"));
+    assert!(missing.hint.as_ref().unwrap().contains(&format!("--create --topic {topic}")), "{missing:?}");
+    // It is none of the topics that events go to.
+    assert_finding(&report, "kafka.topics", Verdict::Skipped, "no topic is known yet");
+    set_up.kafka.create_topic_with(&topic, 1, &[("cleanup.policy", "compact")]);
+    assert_finding(&set_up.check_with(&in_topic), "letters.store", Verdict::Warn, "is compacted");
+    set_up.kafka.alter_topic(&topic, &[("cleanup.policy", "delete")]);
+    // The harness has one broker.
+    eventually("the topic is not compacted", PATIENCE, || {
+        finding(&set_up.check_with(&in_topic), "letters.store").message.contains("has one replica")
+    });
+    set_up.database.exec("drop table outboxd.dead_letter_attempt, outboxd.pause");
+    assert_finding(&set_up.check_with(&in_topic), "letters.store", Verdict::Fail, "outboxd.pause does not exist");
+}
+
+#[test]
+fn a_publication_with_outboxds_own_tables_is_found() {
+    let set_up = SetUp::new();
+    set_up.database.exec("alter publication outboxd add table outboxd.dead_letter, outboxd.position");
+    let report = set_up.check();
+    let own = assert_finding(&report, "pub.scope", Verdict::Warn, "sends outboxd.dead_letter, outboxd.position");
+    set_up.database.exec(own.hint.as_ref().unwrap());
+    assert_finding(&set_up.check(), "pub.scope", Verdict::Ok, "");
+}
+
+#[test]
+fn a_failover_slot_that_waits_for_no_standby_may_lose_letters() {
+    if !matches!(Version::wanted(), Version::V17 | Version::V18) {
+        return; // may know no failover slots
+    }
+    let set_up = SetUp::on(&Postgres::private());
+    assert_finding(&set_up.check(), "letters.failover", Verdict::Ok, "no physical standby");
+    set_up.database.exec("select pg_create_physical_replication_slot('standby')");
+    assert_finding(&set_up.check(), "letters.failover", Verdict::Warn, "may lose the latest letters");
+    set_up.database.exec("alter system set synchronized_standby_slots = 'standby'");
+    set_up.database.exec("select pg_reload_conf()");
+    eventually("the stream waits for the standby", PATIENCE, || {
+        finding(&set_up.check(), "letters.failover").verdict == Verdict::Ok
+    });
+}

@@ -20,8 +20,7 @@ fn a_broker_that_is_stalled_and_then_slow_costs_neither_the_session_nor_the_plac
     scene.config = scene.config.set("postgres.sender_timeout", "2s").set("limits.window", 100);
     scene.config = scene.config.property("compression.type", "none");
     let relay = scene.relay();
-    scene.write("first", "{}");
-    eventually("the first event is answered", PATIENCE, || relay.published() == 1.0);
+    scene.acquaint(&relay);
     scene.database.exec("create table neighbour as select 1 as n");
     let walsender = scene.walsender();
 

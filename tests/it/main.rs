@@ -6,14 +6,19 @@
 mod support;
 
 mod alter;
+mod blame;
 mod bulk;
 mod check;
 mod cluster;
 mod crash;
+mod failover;
 mod flow;
 mod idle;
 mod keepalive;
 mod large;
+mod letter_commands;
+mod letter_life;
+mod letters;
 mod messages;
 mod network;
 mod outage;

@@ -1,7 +1,8 @@
 //! Events without a table: transactional logical messages flow by their prefix, all others stay where they are.
 
 use crate::support::reader::Seen;
-use crate::support::scene::Scene;
+use crate::support::relay::Relay;
+use crate::support::scene::{Letter, Scene};
 use crate::support::{PATIENCE, eventually};
 
 fn emit(prefix: &str, content: &str) -> String {
@@ -67,28 +68,56 @@ fn the_payload_of_a_message_is_published_as_it_stands() {
 }
 
 #[test]
-fn a_message_without_an_id_stops_the_relay_and_is_not_passed() {
+fn a_message_without_an_id_is_parked_and_arrives_once_another_member_is_its_id() {
     let scene = scene_of_messages();
+    // Nothing is tried again before the configuration is mended.
+    let scene = Scene { config: scene.config.set("dead_letter.backoff.first", "1h"), ..scene };
     let mut relay = scene.relay();
-    scene.database.exec(&emit("outbox", &content(&scene, r#""id": "good", "payload": 1"#)));
-    scene.reader.wait_count(1, PATIENCE);
-    scene.database.exec(&emit("outbox", &content(&scene, r#""id": null, "payload": 2"#)));
-    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
-    assert!(relay.log().contains("cannot be published: it has no id"), "{}", relay.log());
-    assert_eq!(scene.held_by_slot(), 1);
-    assert_eq!(scene.reader.count(), 1);
+    let nameless = content(&scene, r#""id": null, "number": 7, "payload": { "n" :2e0}"#);
+    scene.database.exec(&emit("outbox", &content(&scene, r#""id": "before", "payload": 1"#)));
+    scene.database.exec(&emit("outbox", &nameless));
+    scene.database.exec(&emit("outbox", &content(&scene, r#""id": "behind", "payload": 3"#)));
+    assert_parked(&scene, &mut relay, &[&nameless], "it has no id");
+    assert_eq!(scene.reader.seen().iter().map(Seen::id).collect::<Vec<_>>(), ["before", "behind"]);
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+
+    let block = "message_prefix = \"outbox\"\ncolumns = { id = \"number\" }";
+    let scene = Scene { config: scene.config.without("outbox").add("outbox", block), ..scene };
+    let _relay = scene.relay();
+    scene.retry_letters();
+    eventually("it is delivered", PATIENCE, || scene.dead_letters()[0].state == "delivered");
+    let seen = scene.reader.wait_count(3, PATIENCE);
+    assert_eq!(seen.iter().map(Seen::id).collect::<Vec<_>>(), ["before", "behind", "7"]);
+    assert_eq!((seen[2].key(), seen[2].value()), ("k", r#"{ "n" :2e0}"#));
 }
 
 #[test]
-fn a_message_that_is_no_json_object_stops_the_relay_and_says_so() {
-    for wrong in ["not json", "[1]", "{\"id\": 1"] {
-        let scene = scene_of_messages();
-        let mut relay = scene.relay();
-        scene.database.exec(&emit("outbox", wrong));
-        assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{wrong}: {}", relay.log());
-        assert!(relay.log().contains("its content is not a JSON object"), "{wrong}: {}", relay.log());
-        assert_eq!(scene.held_by_slot(), 1);
+fn messages_that_are_no_json_objects_are_parked_as_they_stand_and_the_next_one_arrives() {
+    let scene = scene_of_messages();
+    let mut relay = scene.relay();
+    let wrong = ["not json", "[1]", "{\"id\": 1"];
+    for text in wrong {
+        scene.database.exec(&emit("outbox", text));
     }
+    scene.database.exec(&emit("outbox", &content(&scene, r#""id": "good", "payload": 1"#)));
+    assert_parked(&scene, &mut relay, &wrong, "its content is not a JSON object");
+    assert_eq!(scene.reader.seen().iter().map(Seen::id).collect::<Vec<_>>(), ["good"]);
+}
+
+/// Messages with these contents, and no others, are parked as unreadable, byte for byte and with these words. The slot
+/// has passed all that was written, what can be published has arrived, and the relay is ready.
+#[track_caller]
+fn assert_parked(scene: &Scene, relay: &mut Relay, contents: &[&str], words: &str) {
+    scene.reader.wait_confirmed(scene.written(), PATIENCE);
+    let letters = scene.dead_letters();
+    let is_right = |letter: &Letter| letter.reason == "unreadable" && letter.message.contains(words);
+    assert!(letters.iter().all(is_right), "{letters:#?}");
+    let sql = "select convert_from(column_values[1], 'UTF8') from outboxd.dead_letter order by id";
+    let kept = scene.database.connect().query(sql, &[]).unwrap();
+    assert_eq!(kept.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), contents);
+    relay.wait_log("the event is parked", PATIENCE);
+    relay.wait_ready();
 }
 
 #[test]

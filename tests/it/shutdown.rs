@@ -224,15 +224,11 @@ fn assert_no_more_repeats_than_counted(scene: &Scene, ended: &Relay, truth: &mut
     assert!((1..=counted).contains(&repeated), "{repeated} rows were repeated, {counted} were counted\n{log}");
 }
 
-/// A relay that knows its topic and has nothing in flight.
+/// A relay that knows its topic, every partition of it, and has nothing in flight.
 #[track_caller]
 fn flowing(scene: &Scene) -> Relay {
     let relay = scene.relay();
-    let before = relay.published();
-    scene.write("first", "{}");
-    eventually("an event is published", PATIENCE, || {
-        relay.published() > before && relay.metric("outboxd_inflight_events") == Some(0.0)
-    });
+    scene.acquaint(&relay);
     relay
 }
 

@@ -11,8 +11,7 @@ use crate::support::kafka::Kafka;
 use crate::support::oracle::{self, Fact, Record};
 use crate::support::postgres::Postgres;
 use crate::support::reader::Reader;
-use crate::support::relay::Relay;
-use crate::support::scene::{PARTITIONS, Scene};
+use crate::support::scene::{Letter, PARTITIONS, Scene};
 use crate::support::{PATIENCE, eventually};
 
 #[test]
@@ -87,10 +86,11 @@ fn a_partition_that_was_added_a_moment_ago_takes_events() {
     scene.database.exec("alter table outbox add column partition int");
     let mut relay = scene.relay();
     let write = |partition: i32| {
-        scene.database.exec(&format!(
+        let sql = format!(
             "insert into outbox (aggregate_type, aggregate_id, event_type, payload, partition)
-             values (current_database(), 'k', 't', '1', {partition})"
-        ));
+             values (current_database(), 'k', 't', '1', {partition}) returning id"
+        );
+        scene.database.ask(&sql).expect("the row has an id")
     };
     write(PARTITIONS - 1);
     scene.reader.wait_count(1, PATIENCE);
@@ -99,14 +99,26 @@ fn a_partition_that_was_added_a_moment_ago_takes_events() {
     let seen = scene.reader.wait_count(2, PATIENCE);
     assert_eq!(seen[1].partition, PARTITIONS, "{}", relay.log());
     relay.wait_ready();
-    // One that there is not still stops the line.
-    write(PARTITIONS + 1);
-    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
-    assert!(relay.log().contains(&format!("none is {}", PARTITIONS + 1)), "{}", relay.log());
+
+    // An event for one that there is not is parked, and goes there as soon as there is one.
+    let early = write(PARTITIONS + 1);
+    let behind = write(0);
+    let letter = scene.wait_letter(&early);
+    assert_eq!(letter.reason, "partition", "{letter:?}");
+    assert!(letter.message.contains(&format!("none is {}", PARTITIONS + 1)), "{letter:?}");
+    scene.reader.wait_confirmed(scene.written(), PATIENCE);
+    relay.wait_ready();
+    let seen = scene.reader.seen();
+    assert_eq!((seen.len(), seen[2].id()), (3, behind.as_str()));
+    scene.kafka.add_partitions(&scene.topic, PARTITIONS + 2);
+    scene.retry_letters();
+    scene.wait_state(&early, "delivered");
+    let seen = scene.reader.wait_count(4, PATIENCE);
+    assert_eq!((seen[3].id(), seen[3].partition), (early.as_str(), PARTITIONS + 1), "{}", relay.log());
 }
 
 #[test]
-fn a_limit_lowered_under_load_stops_the_relay_before_the_first_event_that_is_too_large() {
+fn what_a_limit_lowered_under_load_shuts_out_is_parked_and_arrives_once_it_is_raised() {
     let scene = on_a_cluster();
     let scene = Scene { config: scene.config.set("limits.settle", "2s"), ..scene };
     let mut relay = scene.relay();
@@ -116,25 +128,40 @@ fn a_limit_lowered_under_load_stops_the_relay_before_the_first_event_that_is_too
     scene.reader.disturbed("limit lowered");
     let struck = Instant::now();
     scene.kafka.alter_topic(&scene.topic, &[("max.message.bytes", "20000")]);
-    // While the guilty one is searched for; then the relay ends, and with it its numbers.
+    // While the guilty one is searched for.
     relay.wait_noticed(struck, "delivery_failed");
     eventually("the producer is replaced", PATIENCE, || relay.producers_replaced() >= 1.0);
-    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
-    let refused = refused_event(&scene, &relay);
+    eventually("one is parked", PATIENCE, || !scene.dead_letters().is_empty());
+    let passed = "select confirmed_flush_lsn > commit_lsn from outboxd.dead_letter
+                  join pg_replication_slots on slot_name = slot order by id limit 1";
+    eventually("the slot passes it", PATIENCE, || scene.database.ask(passed).as_deref() == Some("t"));
     scene.reader.catch_up(PATIENCE);
-    assert!(!scene.reader.seen().iter().any(|seen| seen.id() == refused), "event {refused} was published");
-    assert!(scene.held_by_slot() > 0);
-    let announced = announced_repeats(&relay);
+    let parked = scene.dead_letters();
+    let first = parked[0].event.as_deref().expect("the load's events have ids");
+    assert!(!scene.reader.seen().iter().any(|seen| seen.id() == first), "event {first} was published");
 
-    scene.reader.disturbed("relay ended");
     scene.kafka.alter_topic(&scene.topic, &[("max.message.bytes", "1000000")]);
-    let _relay = scene.relay();
+    scene.retry_letters();
+    relay.wait_ready();
     load.wait_written(load.written() + 7000);
-    let verdict = scene.judge(&load.stop());
+    let verdict = scene.judge_with_letters(&load.stop());
     verdict.assert_order_was_tried();
-    let causes: Vec<&String> = verdict.duplicates_by_cause.keys().filter(|cause| *cause != "relay ended").collect();
-    assert!(causes.is_empty(), "{verdict}");
-    assert!(verdict.duplicates <= announced, "{announced} were announced: {verdict}");
+    verdict.assert_exactly_once();
+    eventually("all letters are delivered", PATIENCE, || {
+        scene.dead_letters().iter().all(|letter| letter.state == "delivered")
+    });
+    assert_only_large_ones_were_parked(&scene);
+}
+
+/// Each parked event is one that the broker refused, and really is too large.
+#[track_caller]
+fn assert_only_large_ones_were_parked(scene: &Scene) {
+    let letters = scene.dead_letters();
+    let is_refused = |letter: &Letter| letter.reason == "refused" && letter.message.contains("refused it");
+    assert!(letters.iter().all(is_refused), "{letters:#?}");
+    let large = "select count(*) from outboxd.dead_letter join outbox on outbox.id::text = event_id
+                 where length(payload::text) > 19000";
+    assert_eq!(scene.database.ask(large), Some(letters.len().to_string()), "{letters:#?}");
 }
 
 /// Three replicas of every partition.
@@ -142,27 +169,6 @@ fn on_a_cluster() -> Scene {
     let scene = Scene::on(&Postgres::shared(), &Kafka::options().brokers(3).start());
     // Three JVMs on two cores can starve a relay of the proofs that a short lease wants.
     Scene { config: scene.config.set("postgres.sender_timeout", "30s"), ..scene }
-}
-
-/// The event that the relay's last words name; it really is too large.
-#[track_caller]
-fn refused_event(scene: &Scene, relay: &Relay) -> String {
-    let log = relay.log();
-    assert!(log.contains("refused it"), "{log}");
-    let (_, words) = log.rsplit_once("event ").expect("the event is named");
-    let id = words.split(' ').next().unwrap_or_default().to_string();
-    let bytes = scene.database.ask(&format!("select length(payload::text)::text from outbox where id = '{id}'"));
-    assert!(bytes.is_some_and(|bytes| bytes.parse::<usize>().unwrap() > 19_000), "{log}");
-    id
-}
-
-/// How many rows the relay has said it will publish again at its next start.
-#[track_caller]
-fn announced_repeats(relay: &Relay) -> usize {
-    let log = relay.log();
-    let line = log.lines().find(|line| line.contains("the next start will publish these rows again"));
-    let line: Value = serde_json::from_str(line.expect("repeats are announced")).expect("a line of the log is JSON");
-    line["repeats"].as_u64().and_then(|repeats| repeats.try_into().ok()).expect("they are counted")
 }
 
 /// The records in the printed files of deleted partitions, which have replicas. The tool shows no values of headers, so an
@@ -193,6 +199,6 @@ fn former_life(scene: &Scene, dump: &str) -> Vec<Fact> {
 fn id_of(fact: &Fact) -> Option<&str> {
     match fact {
         Fact::Arrived(record) | Fact::Late(record) => Some(record.id.as_str()),
-        Fact::Parked(_) | Fact::Confirmed(_) | Fact::Disturbed(_) => None,
+        Fact::Parked(_) | Fact::Shelved(_) | Fact::Confirmed(_) | Fact::Disturbed(_) => None,
     }
 }

@@ -262,7 +262,7 @@ fn without_a_time_of_its_own_an_event_has_the_time_of_its_commit() {
 }
 
 #[test]
-fn a_partition_column_decides_the_partition() {
+fn a_partition_column_decides_the_partition_and_an_event_for_none_of_them_is_parked() {
     let scene = Scene::with_outboxes(
         "create table placed (id int, aggregate_type text default current_database(), payload text, place smallint)",
         &["table = \"placed\"
@@ -278,9 +278,14 @@ fn a_partition_column_decides_the_partition() {
     partitions.sort_unstable();
     assert_eq!(partitions, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 0)]);
 
-    scene.database.exec("insert into placed (id, place) values (7, 6)");
-    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
-    assert!(relay.log().contains("has 6 partitions, none is 6"), "{}", relay.log());
+    scene.database.exec("insert into placed (id, place) values (7, 6), (8, 5)");
+    let letter = scene.wait_letter("7");
+    assert_eq!(letter.reason, "partition", "{letter:?}");
+    assert!(letter.message.contains("has 6 partitions, none is 6"), "{letter:?}");
+    scene.reader.wait_confirmed(scene.written(), PATIENCE);
+    relay.wait_ready();
+    let seen = scene.reader.seen();
+    assert_eq!((seen.len(), seen[7].id(), seen[7].partition), (8, "8", 5));
 }
 
 #[test]

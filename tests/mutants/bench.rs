@@ -76,9 +76,8 @@ impl Bench {
             return Outcome::Survived;
         }
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        // The line before the command that replays it says why.
-        let (before, after) =
-            said.split_once("\nreplay it: OUTBOXD_SEED=").unwrap_or_else(|| panic!("no seed:\n{said}"));
+        // The line before the command that replays it says why. Without one, every promise was held, and only too little happened.
+        let Some((before, after)) = said.split_once("\nreplay it: OUTBOXD_SEED=") else { return Outcome::Survived };
         let seed = after.split(' ').next().and_then(|seed| seed.parse().ok()).expect("a seed is a number");
         let why = before.lines().last().unwrap_or_default();
         // What the rooms assert of themselves is judged too; the simulation has no such assertions.

@@ -16,13 +16,14 @@ const SESSION: &str = "src/pipeline/session.rs";
 const PRODUCER: &str = "src/pipeline/producer.rs";
 const CAREFUL: &str = "src/pipeline/careful.rs";
 const OUTBOX: &str = "src/source/outbox/mod.rs";
+const LETTERS: &str = "src/pipeline/letters.rs";
 
-pub const MUTANTS: [Mutant; 28] = [
+pub const MUTANTS: [Mutant; 41] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
-        text: "        let entry = slot.entry;\n        self.advance();\n",
-        instead: "        let entry = slot.entry;\n        \
+        text: "        let entry = self.leave_flight(ticket, State::Settled)?;\n        self.advance();\n",
+        instead: "        let entry = self.leave_flight(ticket, State::Settled)?;\n        \
                   self.confirmed = self.confirmed.max(Lsn(entry.position.commit.0 + 1));\n        self.advance();\n",
     },
     Mutant {
@@ -103,7 +104,7 @@ pub const MUTANTS: [Mutant; 28] = [
         name: "leave careful mode behind the first record",
         file: CAREFUL,
         text: "        self.0.retain(|search| position <= search.until || !search.inflight.is_empty());\n",
-        instead: "        self.0.retain(|search| search.event.is_empty());\n",
+        instead: "        self.0.retain(|search| position == search.until);\n",
     },
     Mutant {
         name: "leave careful mode with the producer",
@@ -120,20 +121,20 @@ pub const MUTANTS: [Mutant; 28] = [
     Mutant {
         name: "count a former producer's answers",
         file: LEDGER,
-        text: "        if ticket.generation != self.generation || ticket.number < self.base {\n",
+        text: "        if ticket.generation != self.generation {\n",
         instead: "        if ticket.number < self.base {\n",
     },
     Mutant {
         name: "offer before the fence opens",
         file: PIPELINE,
-        text: "is_some_and(|session| session.fence.is_open());\n        ours &&",
-        instead: "is_some();\n        ours &&",
+        text: "is_some_and(|session| session.fence.is_open());\n        open &&",
+        instead: "is_some();\n        open &&",
     },
     Mutant {
         name: "offer without the lease",
         file: PIPELINE,
-        text: "        ours && self.producer.is_good() && self.lease.is_some_and(|asked| now < asked + self.settings.lease())\n",
-        instead: "        ours && self.producer.is_good()\n",
+        text: "        open && self.lease.is_some_and(|asked| now < asked + self.settings.lease())\n",
+        instead: "        open\n",
     },
     Mutant {
         name: "date the lease by when a frame is read",
@@ -174,14 +175,14 @@ pub const MUTANTS: [Mutant; 28] = [
     Mutant {
         name: "leave the clean mark although something was purged lately",
         file: PIPELINE,
-        text: "        self.ledger.inflight() == 0 && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
-        instead: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now <= end)\n",
+        text: "        nothing_on_its_way && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
+        instead: "        nothing_on_its_way && self.unknown_until.is_none_or(|end| now <= end)\n",
     },
     Mutant {
         name: "leave the clean mark while a former producer may still send",
         file: PIPELINE,
-        text: "        self.ledger.inflight() == 0 && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
-        instead: "        self.ledger.inflight() == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
+        text: "        nothing_on_its_way && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)\n",
+        instead: "        nothing_on_its_way && self.unknown_until.is_none_or(|end| now >= end)\n",
     },
     Mutant {
         name: "take a status that was sent for one that was read",
@@ -189,5 +190,83 @@ pub const MUTANTS: [Mutant; 28] = [
         text: "            session.reported = confirmed;\n",
         instead: "            session.reported = confirmed;\n            self.told = confirmed;\n            \
                   self.ledger.told(confirmed);\n",
+    },
+    Mutant {
+        name: "settle a rejected row before its letter is stored",
+        file: LETTERS,
+        text: "        self.letters.pending.insert(number, Pending { row, lane });\n",
+        instead: "        self.letters.pending.insert(number, Pending { row, lane });\n        self.ledger.parked(row);\n",
+    },
+    Mutant {
+        name: "publish a row whose letter is stored",
+        file: LETTERS,
+        text: "        let same = known.is_current || known.event.is_some() && known.event == event();\n",
+        instead: "        let same = known.is_current && known.event.is_none() && event().is_none();\n",
+    },
+    Mutant {
+        name: "take a row for the one that had its position in another history",
+        file: LETTERS,
+        text: "        let same = known.is_current || known.event.is_some() && known.event == event();\n",
+        instead: "        let same = known.is_current || known.event.is_some() || known.event == event();\n",
+    },
+    Mutant {
+        name: "offer before the letters are loaded",
+        file: PIPELINE,
+        text: "        self.is_ours(now) && self.producer.is_good() && self.letters.is_loaded()\n",
+        instead: "        self.is_ours(now) && self.producer.is_good()\n",
+    },
+    Mutant {
+        name: "forget the parked keys at a take-over",
+        file: LETTERS,
+        text: "                letters.lanes.park(lane_name(&topic, &key), first.unwrap_or_default());\n",
+        instead: "                drop((topic, key, first));\n",
+    },
+    Mutant {
+        name: "let a key go live while its letter is on its way to the store",
+        file: LETTERS,
+        text: "        for lane in letters.pending.values().filter_map(|pending| pending.lane.as_ref()) {\n",
+        instead: "        for lane in letters.pending.values().filter_map(|pending| pending.lane.as_ref()).take(0) {\n",
+    },
+    Mutant {
+        name: "park what stands before a key's first letter",
+        file: LETTERS,
+        text: "        self.parked.get(&self.scratch).is_some_and(|first| position > *first)\n",
+        instead: "        self.parked.get(&self.scratch).is_some_and(|first| position != *first)\n",
+    },
+    Mutant {
+        name: "wait for a key although letters stand further on",
+        file: LETTERS,
+        text: "            self.lanes.newest = self.lanes.newest.max(position);\n        }\n        Some(same)\n",
+        instead: "        }\n        Some(same)\n",
+    },
+    Mutant {
+        name: "let a refused row wait for a key that only its letter can free",
+        file: LETTERS,
+        text: "        self.letters.pause.take_if(|pause| pause.why == Why::Keys && pause.at.is_some_and(|at| position < at));\n",
+        instead: "",
+    },
+    Mutant {
+        name: "try a letter before what stands before it",
+        file: LEDGER,
+        text: "        self.oldest().map_or(read.max(Position { commit: self.confirmed, row: 0 }), |oldest| oldest.position)\n",
+        instead: "        read.max(Position { commit: Lsn(u64::MAX), row: 0 })\n",
+    },
+    Mutant {
+        name: "try a letter without the lease",
+        file: LETTERS,
+        text: "        (free && self.is_ours(now)).then(|| self.ledger.frontier())\n",
+        instead: "        (free && now.elapsed() < Duration::MAX).then(|| self.ledger.frontier())\n",
+    },
+    Mutant {
+        name: "leave the clean mark while a letter is being tried",
+        file: PIPELINE,
+        text: "        let nothing_on_its_way = self.ledger.is_idle() && !self.is_trying();\n",
+        instead: "        let nothing_on_its_way = self.ledger.is_idle();\n",
+    },
+    Mutant {
+        name: "forget which row the broker refused",
+        file: PRODUCER,
+        text: "            self.letters.condemned.insert(position, Rejection { reason: \"refused\", message });\n",
+        instead: "            drop((position, Rejection { reason: \"refused\", message }));\n",
     },
 ];

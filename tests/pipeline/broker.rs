@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use outboxd::ledger::Ticket;
 use outboxd::record::Record;
-use outboxd::sink::{Failure, Problem, Purge, Refused, Sink, Whose};
+use outboxd::sink::{Failure, Problem, Purge, Refused, Sink, Untried, Whose};
 
 use crate::dice::Dice;
 use crate::oracle::{self, Fact, Judge};
 use crate::server::{Event, Events, TOPICS};
+use crate::store::Store;
 
 const PARTITIONS: u64 = 2;
 const LANES: usize = (TOPICS * PARTITIONS) as usize;
@@ -46,6 +47,10 @@ pub struct Cluster {
     pub poison: HashSet<u64>,
     /// Refused at the offer until somebody mends it.
     pub unfit: HashSet<u64>,
+    /// Both, from the beginning.
+    pub spoiled: HashSet<u64>,
+    /// The parking lot.
+    pub store: Store,
     /// What processes that were told to stop have said: while the slot does not go back, it holds.
     pub farewells: Vec<Farewell>,
     pub offers: u64,
@@ -74,7 +79,17 @@ pub struct Producer {
     open: HashSet<u64>,
     /// Acknowledged to this process, in this history.
     pub settled: HashSet<u64>,
+    /// The dead letter that is being tried.
+    trial: Option<Trial>,
+    trials: VecDeque<(i64, Result<(), Failure>)>,
     rolls: Dice,
+}
+
+/// The record of a dead letter, on its way.
+struct Trial {
+    letter: i64,
+    event: u64,
+    record: oracle::Record,
 }
 
 /// A ticket's report, on its way to the pipeline.
@@ -128,7 +143,7 @@ struct Lane {
 impl Lane {
     fn fail(&mut self, batch: impl IntoIterator<Item = Pending>, whose: Whose) {
         self.reports.extend(batch.into_iter().map(|Pending { event, ticket, record }| {
-            let failure = Failure { whose, topic: record.place.0, message: "no".into() };
+            let failure = Failure { whose, topic: record.place.0, message: "no".into(), too_large: false };
             Report { event, ticket, failure: Some(failure) }
         }));
     }
@@ -148,7 +163,7 @@ pub struct Gate {
 }
 
 impl Cluster {
-    pub fn new(faults: Faults, now: Instant) -> Cluster {
+    pub fn new(faults: Faults, settles_delivered: bool, now: Instant) -> Cluster {
         Cluster {
             events: Events::new(),
             judge: Judge::default(),
@@ -158,6 +173,8 @@ impl Cluster {
             stalled_until: now,
             poison: HashSet::new(),
             unfit: HashSet::new(),
+            spoiled: HashSet::new(),
+            store: Store::new(settles_delivered),
             farewells: Vec::new(),
             offers: 0,
             felt: BTreeSet::new(),
@@ -241,12 +258,56 @@ impl Producer {
             stale: Vec::new(),
             open: HashSet::new(),
             settled: HashSet::new(),
+            trial: None,
+            trials: VecDeque::new(),
             rolls: Dice::new(seed),
+        }
+    }
+
+    /// The record of a letter arrives at its broker, or not.
+    fn work_trial(&mut self, cluster: &mut Cluster, dice: &mut Dice) {
+        let Some(Trial { letter, event, record }) = self.trial.take() else { return };
+        let Faults { lost_answer, world, .. } = cluster.faults;
+        let roll = dice.below(100);
+        let failure = |whose| Failure { whose, topic: record.place.0.clone(), message: "no".into(), too_large: false };
+        let result = if cluster.poison.contains(&event) {
+            cluster.felt("trial refused");
+            Err(failure(Whose::Event))
+        } else if roll < lost_answer + world {
+            if roll < lost_answer {
+                cluster.judge.observe(&Fact::Arrived(record.clone()));
+            }
+            cluster.disturbed("failed trial");
+            Err(failure(Whose::World))
+        } else {
+            cluster.judge.observe(&Fact::Arrived(record.clone()));
+            cluster.felt("letter delivered");
+            Ok(())
+        };
+        self.trials.push_back((letter, result));
+    }
+
+    /// What became of a trial.
+    pub fn tried(&mut self) -> Option<(i64, Result<(), Failure>)> {
+        self.trials.pop_front()
+    }
+
+    /// The trial is given up; its record may land all the same.
+    pub fn abandon(&mut self, process: u64, at: Instant, cluster: &mut Cluster) {
+        self.trials.clear();
+        if let Some(trial) = self.trial.take() {
+            cluster.felt("trial given up");
+            cluster.disturbed("trial given up");
+            cluster.late.push(Purged { process, at, record: trial.record });
         }
     }
 
     /// A batch leaves the queue, or arrives at its broker; false when there was none.
     pub fn work(&mut self, cluster: &mut Cluster, now: Instant, dice: &mut Dice) -> bool {
+        if self.trial.is_some() && now >= cluster.stalled_until && dice.hits(4) {
+            self.work_trial(cluster, dice);
+            return true;
+        }
         let lane = &mut self.lanes[dice.index(LANES)];
         if lane.wire.is_empty() || dice.hits(50) {
             let sends = !self.broken && lane.wire.len() < PIPELINED && !lane.queued.is_empty();
@@ -348,7 +409,8 @@ impl Producer {
     }
 
     /// The process is gone, with all that it knew; what it had sent may still be appended, in order until then.
-    pub fn orphan(self, process: u64, cluster: &mut Cluster, until: Instant) {
+    pub fn orphan(mut self, process: u64, cluster: &mut Cluster, until: Instant) {
+        self.abandon(process, until, cluster);
         for lane in self.lanes.into_iter().filter(|lane| !lane.severed) {
             cluster.orphans.push(Orphans { process, until, batches: lane.wire });
         }
@@ -357,6 +419,11 @@ impl Producer {
     /// True while a broker has not answered for something.
     pub fn is_sending(&self) -> bool {
         self.lanes.iter().any(|lane| !lane.wire.is_empty())
+    }
+
+    /// True while a broker has not answered for a dead letter.
+    pub fn is_trying(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// True while something is on its way.
@@ -388,6 +455,7 @@ impl Sink for Door<'_> {
         let Some(event) = cluster.events.get(id as usize) else { broken!("{id} was offered and never committed") };
         cluster.check(event, record, *gate);
         promised!(!producer.open.contains(&id), "offered while in flight: {event:?}");
+        promised!(!cluster.store.has(id) || gate.severed, "offered although it is parked: {event:?}");
         promised!(!producer.settled.contains(&id), "offered again after its acknowledgement: {event:?}");
         for farewell in cluster.farewells.iter_mut().filter(|farewell| farewell.settled.contains(&id)) {
             promised!(farewell.announced > 0, "more is repeated than a stop had announced: {event:?}");
@@ -419,14 +487,41 @@ impl Sink for Door<'_> {
             return Err(Refused::Fatal(ticket, "the producer has just broken".into()));
         }
         producer.open.insert(id);
-        let key = String::from_utf8_lossy(record.key);
-        let partition = key.bytes().map(u64::from).sum::<u64>() % PARTITIONS;
-        let place = (record.topic.to_owned(), partition as i32);
-        let record = oracle::Record { key: oracle_key(record.topic, &key), id: id.to_string(), place };
-        let lane = &mut producer.lanes[(topic * PARTITIONS + partition) as usize];
+        let record = landing(record, id);
+        let lane = &mut producer.lanes[(topic * PARTITIONS) as usize + record.place.1 as usize];
         lane.queued.push_back(Pending { event: id, ticket: ticket.into_parts(), record });
         Ok(())
     }
+
+    fn try_again(&mut self, record: &Record<'_>, letter: i64) -> Result<(), Untried> {
+        let Door { producer, cluster, gate } = self;
+        let id: u64 = header(record, "id").parse().expect("a number");
+        let event = &cluster.events[id as usize];
+        cluster.check(event, record, *gate);
+        promised!(!producer.open.contains(&id), "tried while in flight: {event:?}");
+        promised!(producer.trial.is_none(), "two letters are tried at once");
+        if cluster.unready[event.topic as usize] {
+            return Err(Untried::Later);
+        }
+        if cluster.unfit.contains(&id) {
+            cluster.felt("trial refused");
+            let problem = Problem { reason: "too_large", message: "larger than the topic takes".into() };
+            return Err(Untried::Never(problem));
+        }
+        producer.trial = Some(Trial { letter, event: id, record: landing(record, id) });
+        Ok(())
+    }
+}
+
+/// A record as the oracle will see it.
+fn landing(record: &Record<'_>, id: u64) -> oracle::Record {
+    let key = String::from_utf8_lossy(record.key);
+    let place = (record.topic.to_owned(), partition_of(&key) as i32);
+    oracle::Record { key: oracle_key(record.topic, &key), id: id.to_string(), place }
+}
+
+fn partition_of(key: &str) -> u64 {
+    key.bytes().map(u64::from).sum::<u64>() % PARTITIONS
 }
 
 /// Order is promised for each key of each topic.

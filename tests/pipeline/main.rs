@@ -22,6 +22,7 @@ mod dice;
 mod oracle;
 mod relay;
 mod server;
+mod store;
 mod world;
 
 use std::any::Any;
@@ -38,19 +39,25 @@ use world::{Plan, World};
 /// Histories in an ordinary run; `OUTBOXD_SEEDS` asks for more, from `OUTBOXD_FIRST_SEED` on; `OUTBOXD_SEED` for one.
 const SEEDS: u64 = 10_000;
 /// What misfortunes must have led to, each in one of a hundred histories at the least.
-const FELT: [&str; 21] = [
+const FELT: [&str; 29] = [
     "answer lost",
     "batch stalled",
     "commit undone",
     "delivery failed",
     "delivery forbidden",
+    "event parked",
     "event refused",
     "frames abandoned",
     "frames cut off",
     "frames held up",
     "keepalive inside a transaction",
     "lease lost",
+    "letter delivered",
+    "letter discarded",
+    "letters relocated",
+    "line stood",
     "orphan landed",
+    "parked behind",
     "predecessor seen dead",
     "predecessor waited for",
     "producer astray",
@@ -60,6 +67,8 @@ const FELT: [&str; 21] = [
     "slot went back",
     "status not heard",
     "table described anew",
+    "trial given up",
+    "trial refused",
 ];
 /// Who asks for more than so many wants to know how far they are.
 const LONG: u64 = 100_000;

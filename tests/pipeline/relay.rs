@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use outboxd::config;
 use outboxd::config::{OutboxSource, Pattern, Piece};
-use outboxd::lsn::Lsn;
-use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Pipeline, SessionStart, Settings, Why};
+use outboxd::dead_letter::{Claimed, DeadLetter, Outcome};
+use outboxd::lsn::{Lsn, Position};
+use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Loaded, Pipeline, SessionStart, Settings, Why};
 use outboxd::sink::{Failure, Purge, Whose};
 use outboxd::source::System;
 
 use crate::broker::{Door, Farewell, Gate, LAND_WITHIN, Producer};
 use crate::oracle::Fact;
 use crate::server::OwnedFrame;
+use crate::store;
 use crate::world::Outside;
 
 pub const SENDER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,8 +57,22 @@ pub struct Relay {
     forgets: bool,
     /// Settled since the slot last went back.
     settled: HashSet<u64>,
+    clerk: Clerk,
     /// It has said goodbye.
     ended: bool,
+}
+
+/// What is to be done at the store of dead letters.
+#[derive(Default)]
+struct Clerk {
+    letters: VecDeque<(u64, System, DeadLetter)>,
+    load: Option<(u64, Position)>,
+    settle: VecDeque<(i64, String, Outcome)>,
+    claimed: VecDeque<Claimed>,
+    /// When they must have been tried: long before somebody else may.
+    claimed_until: Option<Instant>,
+    /// It is written down that the line stands.
+    paused: bool,
 }
 
 /// The relay's end of a session.
@@ -71,8 +87,9 @@ struct Link {
 }
 
 impl Relay {
-    pub fn new(name: u64, limits: &config::Limits, now: Instant) -> Relay {
-        let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits: limits.clone() };
+    pub fn new(name: u64, limits: &config::Limits, dead_letter: &config::DeadLetters, now: Instant) -> Relay {
+        let (limits, dead_letter) = (limits.clone(), dead_letter.clone());
+        let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits, dead_letter };
         Relay {
             pipeline: Pipeline::new(&outboxes(), &[route()], "outboxd", settings),
             producer: Producer::new(name),
@@ -93,6 +110,7 @@ impl Relay {
             let_go: false,
             forgets: false,
             settled: HashSet::new(),
+            clerk: Clerk::default(),
             ended: false,
         }
     }
@@ -172,13 +190,7 @@ impl Relay {
             };
             let (OwnedFrame::Data { sent, .. } | OwnedFrame::Keepalive { sent, .. }) = frame;
             self.lease = self.lease.max(Some(*sent));
-            let gate = Gate {
-                now: outside.now,
-                lease_end: self.lease.expect("a session has a lease") + LEASE,
-                fence_end: link.fence_end,
-                successor: link.heard + SENDER_TIMEOUT * 2,
-                severed,
-            };
+            let gate = gate(self.lease, link, severed, outside.now);
             let mut door = Door { producer: &mut self.producer, cluster: &mut outside.cluster, gate };
             match self.pipeline.frame(frame.frame(), outside.now, &mut door) {
                 Ok(Flow::Taken) => {
@@ -191,6 +203,89 @@ impl Relay {
         }
     }
 
+    /// One thing is done at the store of dead letters, if SQL answers; what was done may not be heard of.
+    fn errand(&mut self, outside: &mut Outside) {
+        let pipeline = &self.pipeline;
+        self.clerk.letters.retain(|(number, ..)| pipeline.wants_stored(*number));
+        let Some(link) = &self.link else { return };
+        if self.pipeline.is_fencing() || !self.sql_works(outside.now) || outside.dice.hits(outside.sql_silent) {
+            return;
+        }
+        let (Some(system), severed) = (self.system, !outside.server.serves(link.serial)) else { return };
+        let heard = !outside.dice.once_in(8);
+        let ours = outside.holder == Some(self.name) && system == outside.server.system;
+        if let Some((serial, from)) = self.clerk.load.take() {
+            if !heard || !ours {
+                return self.pipeline.letters_not_loaded(serial, outside.now);
+            }
+            let store = &mut outside.cluster.store;
+            let mut letters = store.from(system, from);
+            // A successor waits until standbys have what it goes by.
+            letters.iter().for_each(|letter| store.told(letter.position));
+            let most = outside.dice.between(1, 6) as usize;
+            let until = letters.get(most).map(|letter| letter.position);
+            letters.retain(|letter| until.is_none_or(|until| letter.position < until));
+            let (lanes, pause) = (store.lanes(system), store.pause.clone());
+            self.clerk.paused = pause.is_some();
+            letters.iter().filter_map(|letter| letter.event.as_deref()).for_each(|event| outside.parked(event));
+            self.pipeline.letters_loaded(Loaded { serial, letters, until, lanes, pause });
+        } else if let Some((number, of, letter)) = self.clerk.letters.front() {
+            if !ours {
+                return self.pipeline.overtaken();
+            }
+            outside.cluster.store.take(*of, letter, outside.now);
+            if heard {
+                let (number, id, position) = (*number, letter.event.clone().expect("an id"), letter.position);
+                outside.cluster.store.told(position);
+                outside.parked(&id);
+                self.clerk.letters.pop_front();
+                promised!(self.pipeline.stored(number).is_some(), "a letter that was wanted is of no use");
+            }
+        } else if let Some((id, owner, outcome)) = self.clerk.settle.front() {
+            if ours {
+                outside.cluster.store.settle(*id, owner, outcome, outside.now);
+                if heard {
+                    self.clerk.settle.pop_front();
+                }
+            }
+        } else if ours && heard && !severed {
+            self.look(system, outside);
+        }
+    }
+
+    /// Claims letters that are due, and looks which keys are parked and whether the line may go on.
+    fn look(&mut self, system: System, outside: &mut Outside) {
+        let store = &mut outside.cluster.store;
+        if self.pipeline.has_parked_lanes() {
+            self.pipeline.lanes_open(&store.lanes(system));
+        }
+        if self.clerk.paused && store.pause.is_none() {
+            self.clerk.paused = false;
+            self.pipeline.resumed();
+        }
+        if self.clerk.claimed.is_empty()
+            && let Some(before) = self.pipeline.may_try(outside.now)
+        {
+            self.clerk.claimed = store.claim(self.name, system, before, outside.now).into();
+            self.clerk.claimed_until = Some(outside.now + store::LEASE / 2);
+        }
+    }
+
+    /// The next claimed letter is handed to the pipeline.
+    fn try_again(&mut self, outside: &mut Outside) {
+        if self.pipeline.is_trying() {
+            return;
+        }
+        let Some(link) = &self.link else { return };
+        let Some(letter) = self.clerk.claimed.pop_front() else { return };
+        if self.clerk.claimed_until.is_some_and(|end| outside.now >= end) {
+            return self.clerk.settle.push_back((letter.id, letter.owner, Outcome::PutBack));
+        }
+        let gate = gate(self.lease, link, !outside.server.serves(link.serial), outside.now);
+        let mut door = Door { producer: &mut self.producer, cluster: &mut outside.cluster, gate };
+        promised!(self.pipeline.try_again(&letter, outside.now, &mut door), "everything is known of topics");
+    }
+
     /// The producer sends, or a broker takes what it sent.
     pub fn produce(&mut self, outside: &mut Outside) {
         outside.moves += u64::from(self.producer.work(&mut outside.cluster, outside.now, &mut outside.dice));
@@ -198,6 +293,9 @@ impl Relay {
 
     /// A report of the producer comes.
     pub fn report(&mut self, outside: &mut Outside) {
+        if let Some((letter, result)) = self.producer.tried() {
+            self.pipeline.tried(letter, result);
+        }
         let Some(report) = self.producer.report(self.pipeline.ledger().generation(), &mut outside.dice) else { return };
         outside.moves += 1;
         match &report.failure {
@@ -216,7 +314,12 @@ impl Relay {
         if self.pipeline.ledger().inflight() > 0 {
             outside.cluster.felt("producer astray");
         }
-        let failure = Failure { whose: Whose::World, topic: "t0".into(), message: "another broker leads".into() };
+        let failure = Failure {
+            whose: Whose::World,
+            topic: "t0".into(),
+            message: "another broker leads".into(),
+            too_large: false,
+        };
         self.pipeline.broke(failure, outside.now);
         promised!(self.pipeline.is_recovering(), "a producer that is lost is kept");
         self.watch(outside.now);
@@ -270,6 +373,8 @@ impl Relay {
         if outside.now >= self.probe_at {
             self.probe(outside);
         }
+        self.errand(outside);
+        self.try_again(outside);
         let calm = !self.pipeline.is_recovering() && !self.behind;
         self.pipeline.tick(outside.now);
         self.watch(outside.now);
@@ -385,9 +490,24 @@ impl Relay {
                 self.producer_ready_at = Some(outside.later(300));
                 self.retiring.push(outside.later(300));
             }
-            Action::Reject(rejected) => {
-                outside.reject(&rejected);
-                self.pipeline.halt(outside.now);
+            Action::Park(number, letter) => {
+                let system = self.system.expect("rows come in a session");
+                outside.reject(&letter, system);
+                self.clerk.letters.push_back((number, system, *letter));
+            }
+            Action::LoadLetters { serial, from } => self.clerk.load = Some((serial, from)),
+            Action::SettleLetter { id, owner, outcome, .. } => self.clerk.settle.push_back((id, owner, outcome)),
+            Action::AbandonTrial => {
+                self.producer.abandon(self.name, outside.now, &mut outside.cluster);
+                self.retiring.push(outside.later(300));
+            }
+            Action::Pause(message) => {
+                self.clerk.paused = true;
+                outside.cluster.store.pause = Some(message);
+            }
+            Action::Unpause => {
+                self.clerk.paused = false;
+                outside.cluster.store.pause = None;
             }
             Action::Stop => self.stopped(outside),
         }
@@ -449,7 +569,10 @@ impl Relay {
         if self.sql_works(outside.now) && self.pipeline.may_hand_over(outside.now) && outside.holder == Some(self.name)
         {
             let unknown = !self.retiring.is_empty() || outside.cluster.may_land(self.name, outside.now);
-            promised!(!unknown, "its successor will not wait, and what it purged may still land");
+            promised!(
+                !unknown && !self.producer.is_trying(),
+                "its successor will not wait, and what it purged may still land"
+            );
             outside.holder = None;
         }
         let settled = std::mem::take(&mut self.settled);
@@ -473,7 +596,11 @@ impl Relay {
     pub fn judge(&mut self, outside: &mut Outside) {
         let (ledger, limits) = (self.pipeline.ledger(), &outside.limits);
         promised!(ledger.span() <= limits.window, "window");
-        promised!(ledger.inflight_bytes() <= limits.memory || ledger.inflight() == 1, "memory");
+        let on_their_way = ledger.inflight() + ledger.parking();
+        promised!(ledger.held_bytes() <= limits.memory || on_their_way == 1, "memory");
+        if self.pipeline.paused().is_some() {
+            outside.cluster.felt("line stood");
+        }
         let confirmed = self.pipeline.confirmed();
         promised!(confirmed >= self.confirmed, "confirmed went back");
         self.confirmed = confirmed;
@@ -487,19 +614,28 @@ impl Relay {
     pub fn describe(&self) -> String {
         let (pipeline, ledger) = (&self.pipeline, self.pipeline.ledger());
         format!(
-            "relay {}: linked {}, recovering {}, trouble {:?}, lost {}, in flight {}",
+            "relay {}: linked {}, recovering {}, trouble {:?}, lost {}, in flight {}, parking {}, paused {:?}, trying {}",
             self.name,
             self.link.is_some(),
             pipeline.is_recovering(),
             pipeline.trouble(),
             ledger.lost(),
-            ledger.inflight()
+            ledger.inflight(),
+            ledger.parking(),
+            pipeline.paused(),
+            pipeline.is_trying()
         )
     }
 
     fn sql_works(&self, now: Instant) -> bool {
         now >= self.deaf_until && now >= self.mute_until
     }
+}
+
+/// When offers are allowed, by the proofs that the pipeline was given.
+fn gate(lease: Option<Instant>, link: &Link, severed: bool, now: Instant) -> Gate {
+    let lease_end = lease.expect("a session has a lease") + LEASE;
+    Gate { now, lease_end, fence_end: link.fence_end, successor: link.heard + SENDER_TIMEOUT * 2, severed }
 }
 
 fn outboxes() -> Vec<config::Outbox> {

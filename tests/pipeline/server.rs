@@ -234,10 +234,11 @@ impl Server {
         self.confirmed = self.durable;
     }
 
-    /// A standby takes over: its slot may be older, its WAL may end earlier, and LSNs are used again.
-    pub fn fail_over(&mut self, events: &mut Events, dice: &mut Dice) {
+    /// A standby takes over: its slot may be older, its WAL may end earlier, and LSNs are used again. It has this commit.
+    pub fn fail_over(&mut self, has: Lsn, events: &mut Events, dice: &mut Dice) {
         self.crash();
-        let kept = self.transactions.iter().filter(|transaction| transaction.commit < self.confirmed).count();
+        let is_kept = |transaction: &&Transaction| transaction.commit < self.confirmed || transaction.commit <= has;
+        let kept = self.transactions.iter().filter(is_kept).count();
         let keep = kept + dice.index(self.transactions.len() - kept + 1);
         for id in self.transactions.drain(keep..).flat_map(|lost| lost.events().collect::<Vec<_>>()) {
             events[id as usize].void = true;
@@ -248,6 +249,14 @@ impl Server {
         let end = self.transactions.last().map_or(Lsn::ZERO, |transaction| transaction.end);
         self.wal_end = end.max(self.confirmed);
         self.system.timeline += 1;
+    }
+
+    /// The database is restored in another cluster, with a new slot.
+    pub fn relocate(&mut self) {
+        let relocated = Server::new(self.epoch);
+        let system = System { id: self.system.id + 1, ..relocated.system };
+        let shown = std::mem::take(&mut self.shown);
+        *self = Server { system, sessions: self.sessions, shown, ..relocated };
     }
 
     /// A walsender starts where the slot stands. `None` while another one holds the slot.

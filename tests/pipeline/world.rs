@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use outboxd::config;
-use outboxd::lsn::Lsn;
-use outboxd::record::Rejected;
+use outboxd::config::{Backoff, Order, Store, UnknownTopic};
+use outboxd::dead_letter::{BEHIND, DeadLetter, Lane};
+use outboxd::lsn::{Lsn, Position};
+use outboxd::source::System;
 
 use crate::broker::{Cluster, Faults, Producer, oracle_key};
 use crate::dice::Dice;
@@ -32,6 +34,8 @@ pub struct Plan {
     pub muteness: u64,
     pub server_crashes: u64,
     pub fail_overs: u64,
+    /// The database goes to another cluster, where positions begin anew.
+    pub relocations: u64,
     pub server_stops: u64,
     pub relay_crashes: u64,
     pub stops: u64,
@@ -43,6 +47,11 @@ pub struct Plan {
     pub stalls: u64,
     pub poison: u64,
     pub unfit: u64,
+    /// Somebody mends what keeps an event from being published, or gives one up.
+    pub mends: u64,
+    pub discards: u64,
+    /// Later events with the key of a parked one wait behind it.
+    pub parks_keys: bool,
     pub long_waits: u64,
     pub faults: Faults,
 }
@@ -58,6 +67,7 @@ impl Plan {
             muteness: some(8),
             server_crashes: some(8),
             fail_overs: some(6),
+            relocations: some(20),
             server_stops: some(5),
             relay_crashes: some(8),
             stops: some(6),
@@ -65,8 +75,10 @@ impl Plan {
             astray: some(6),
             unready: some(10),
             stalls: some(25),
-            poison: some(15),
-            unfit: some(4),
+            poison: some(40),
+            unfit: some(25),
+            mends: some(10),
+            discards: some(6),
             long_waits: some(20),
             faults: Faults { lost_answer: some(10), world: some(10), set_up: some(5), fatal: some(3) },
             steps: dice.between(150, 700),
@@ -74,6 +86,7 @@ impl Plan {
             rounds: dice.between(20, 80),
             relays: dice.between(1, 2) as usize,
             one_machine: dice.hits(30),
+            parks_keys: dice.hits(50),
         }
     }
 }
@@ -91,6 +104,7 @@ pub struct Outside {
     pub now: Instant,
     born: Instant,
     pub limits: config::Limits,
+    pub dead_letter: config::DeadLetters,
     pub server: Server,
     pub cluster: Cluster,
     /// Who the position table says may still be publishing; `None` after a clean leave.
@@ -102,6 +116,8 @@ pub struct Outside {
     /// What each stop said that the next start repeats.
     pub stops: Vec<u64>,
     pub rejected: u64,
+    /// Letters that were handed to the store, by cluster, topic and key, and position.
+    handed: Vec<(u64, Lane, Position)>,
     /// How often something moved on its way to the topic and back.
     pub moves: u64,
     /// What happened, when somebody wants to read it.
@@ -120,20 +136,63 @@ impl Outside {
         self.now + Duration::from_millis(self.dice.below(within_ms))
     }
 
-    /// A relay says that this event cannot be published: it must be right. Somebody mends the event then.
-    pub fn reject(&mut self, rejected: &Rejected) {
-        let id: u64 = rejected.event.parse().expect("an id");
+    /// A relay says that this event cannot be published: it must be right.
+    pub fn reject(&mut self, letter: &DeadLetter, system: System) {
+        let id: u64 = letter.event.as_deref().expect("every event has an id").parse().expect("a number");
         let known = &self.cluster.events[id as usize];
-        promised!(rejected.position == known.position, "rejected {rejected:?}, which is {known:?}");
-        // Refused before the offer, or by the broker, which names no event: then the search found it.
-        if !self.cluster.unfit.remove(&id) {
-            promised!(self.cluster.poison.remove(&id), "rejected an innocent: {rejected:?}");
-            promised!(
-                rejected.message.contains(&format!("t{}", known.topic)),
-                "rejected without naming the topic: {rejected:?}"
-            );
+        promised!(letter.position == known.position, "rejected {letter:?}, which is {known:?}");
+        let topic = format!("outbox.event.t{}", known.topic);
+        promised!(letter.lane.topic.as_ref() == Some(&topic), "parked for another topic: {letter:?}");
+        if letter.rejection.reason == BEHIND {
+            promised!(self.dead_letter.order == Order::ParkKey, "parked behind another one: {letter:?}");
+            let is_before = |(cluster, lane, position): &(u64, Lane, Position)| {
+                *lane == letter.lane && (*cluster != system.id || *position < letter.position)
+            };
+            promised!(self.handed.iter().any(is_before), "parked behind nothing: {letter:?}");
+            self.cluster.felt("parked behind");
+        } else {
+            promised!(self.cluster.spoiled.contains(&id), "rejected an innocent: {letter:?}");
         }
+        if letter.rejection.reason == "refused" {
+            promised!(letter.rejection.message.contains(&topic), "rejected without naming the topic: {letter:?}");
+        }
+        self.cluster.felt("event parked");
+        self.handed.push((system.id, letter.lane.clone(), letter.position));
         self.rejected += 1;
+    }
+
+    /// A relay was told that the letter of this event is stored.
+    pub fn parked(&mut self, id: &str) {
+        let fact = match self.dead_letter.order {
+            Order::ParkKey => Fact::Shelved(id.to_owned()),
+            Order::Skip => Fact::Parked(id.to_owned()),
+        };
+        self.cluster.judge.observe(&fact);
+    }
+
+    /// A person gives an event up.
+    fn discard(&mut self) {
+        if let Some(event) = self.cluster.store.discard(&mut self.dice) {
+            self.note(|| format!("event {event} is discarded"));
+            self.cluster.felt("letter discarded");
+            self.cluster.judge.observe(&Fact::Parked(event.to_string()));
+        }
+    }
+
+    /// What kept an event from being published is mended.
+    fn mend(&mut self) {
+        for spoiled in [&mut self.cluster.poison, &mut self.cluster.unfit] {
+            if let Some(event) = spoiled.iter().min().copied() {
+                spoiled.remove(&event);
+            }
+        }
+        self.cluster.store.pause = None;
+    }
+
+    /// The same, for all that are parked.
+    fn mend_parked(&mut self) {
+        let Cluster { poison, unfit, store, .. } = &mut self.cluster;
+        [poison, unfit].into_iter().for_each(|spoiled| spoiled.retain(|event| !store.has(*event)));
     }
 
     fn commit(&mut self) {
@@ -144,6 +203,15 @@ impl Outside {
             // The server skips a transaction whose commit lies before the slot's position.
             let passed = Lsn(event.position.commit.0 + 1);
             self.cluster.judge.committed(key, event.id.to_string(), Some(passed));
+        }
+        self.excuse();
+    }
+
+    /// Where later events may pass a parked one, order does not bind those that may come to be parked.
+    fn excuse(&mut self) {
+        if self.dead_letter.order == Order::Skip {
+            let Cluster { spoiled, judge, .. } = &mut self.cluster;
+            spoiled.iter().for_each(|event| judge.exempt(&event.to_string()));
         }
     }
 
@@ -184,18 +252,30 @@ impl World {
             sql: Duration::from_secs(10),
             slot_creation: Duration::from_secs(60),
         };
+        let dead_letter = config::DeadLetters {
+            store: Store::Postgres,
+            unknown_topic: UnknownTopic::Wait,
+            max_attempts: 25,
+            backoff: Backoff { first: Duration::from_secs(1), factor: 2, max: Duration::from_secs(60) },
+            order: if plan.parks_keys { Order::ParkKey } else { Order::Skip },
+            max_parked_keys: dice.between(1, 3) as usize,
+            max_rate: 100,
+            retention: Duration::from_secs(3600),
+        };
         let outside = Outside {
             dice,
             now,
             born: now,
             limits,
+            dead_letter,
             server: Server::new(now),
-            cluster: Cluster::new(plan.faults, now),
+            cluster: Cluster::new(plan.faults, !plan.parks_keys, now),
             holder: None,
             gone: HashSet::new(),
             sql_silent: plan.sql_silent,
             stops: Vec::new(),
             rejected: 0,
+            handed: Vec::new(),
             moves: 0,
             log,
         };
@@ -203,7 +283,8 @@ impl World {
         World { plan, outside, open_at_peace: 0, posts, started: 0 }
     }
 
-    /// The whole history: misfortunes, then peace, in which everything must arrive.
+    /// The whole history: misfortunes, then peace, in which everything must arrive or be parked; then what is parked is mended,
+    /// and must arrive, too.
     pub fn run(&mut self) {
         for _ in 0..self.plan.steps {
             self.misfortune();
@@ -211,16 +292,27 @@ impl World {
         }
         self.open_at_peace = self.outside.cluster.judge.open();
         self.make_peace();
+        self.go_on_until(World::is_confirmed);
+        self.outside.mend_parked();
+        self.go_on_until(World::is_complete);
+        self.leave_cleanly();
+    }
+
+    fn go_on_until(&mut self, is_done: impl Fn(&World) -> bool) {
         let (mut since, mut rejected) = (self.outside.now, self.outside.rejected);
-        while !self.is_complete() {
+        while !is_done(self) {
             self.round();
-            let Outside { now, rejected: mended, .. } = self.outside;
-            if mended > rejected {
-                (since, rejected) = (now, mended);
+            let mut relays = self.posts.iter().filter_map(|post| post.relay.as_ref());
+            if relays.any(|relay| relay.pipeline.paused().is_some()) {
+                // Too many keys are parked: somebody sees to that.
+                self.outside.mend_parked();
+            }
+            let Outside { now, rejected: parked, .. } = self.outside;
+            if parked > rejected {
+                (since, rejected) = (now, parked);
             }
             promised!(now < since + LIVENESS, "not delivered within {LIVENESS:?}: {}", self.describe());
         }
-        self.leave_cleanly();
     }
 
     /// The oracle's last word.
@@ -236,12 +328,14 @@ impl World {
 
     fn make_peace(&mut self) {
         self.outside.note(|| "peace".into());
-        self.plan = Plan { relays: self.plan.relays, one_machine: self.plan.one_machine, ..Plan::default() };
+        let Plan { relays, one_machine, parks_keys, .. } = self.plan;
+        self.plan = Plan { relays, one_machine, parks_keys, ..Plan::default() };
         let Outside { cluster, server, now, sql_silent, .. } = &mut self.outside;
         *sql_silent = 0;
         cluster.faults = Faults::default();
         cluster.unready = [false; TOPICS as usize];
         cluster.full = false;
+        cluster.store.pause = None;
         cluster.stalled_until = *now;
         server.stopping = false;
         for relay in self.posts.iter_mut().filter_map(|post| post.relay.as_mut()) {
@@ -253,10 +347,15 @@ impl World {
         }
     }
 
-    fn is_complete(&self) -> bool {
-        let Outside { cluster, server, .. } = &self.outside;
+    fn is_confirmed(&self) -> bool {
+        let server = &self.outside.server;
         let linked = self.posts.iter().filter_map(|post| post.relay.as_ref()).any(Relay::is_linked);
-        linked && cluster.judge.open() == 0 && server.confirmed >= server.wal_end
+        linked && server.confirmed >= server.wal_end
+    }
+
+    fn is_complete(&self) -> bool {
+        let cluster = &self.outside.cluster;
+        self.is_confirmed() && cluster.judge.open() == 0 && cluster.store.open().count() == 0
     }
 
     /// A clean stop confirms all, so the next start publishes nothing again.
@@ -289,10 +388,12 @@ impl World {
         let (cut, half_open, deaf, mute) =
             (strikes(plan.cuts), strikes(plan.half_opens), strikes(plan.deafness), strikes(plan.muteness));
         let (server_crash, fail_over) = (strikes(plan.server_crashes), strikes(plan.fail_overs));
+        let relocation = strikes(plan.relocations);
         let (server_stop, relay_crash) = (strikes(plan.server_stops), strikes(plan.relay_crashes));
         let (stop, long_wait) = (strikes(plan.stops), strikes(plan.long_waits));
         let (astray, unready, stall) = (strikes(plan.astray), strikes(plan.unready), strikes(plan.stalls));
         let (poison, unfit) = (strikes(plan.poison), strikes(plan.unfit));
+        let (mend, discard) = (strikes(plan.mends), strikes(plan.discards));
         if cut {
             outside.disturb("cut");
             outside.server.session = None;
@@ -303,6 +404,10 @@ impl World {
         }
         if fail_over {
             self.fail_over();
+        }
+        // Nobody does that before everything has been read.
+        if relocation && self.outside.server.confirmed >= self.outside.server.wal_end {
+            self.relocate();
         }
         let at = self.outside.dice.index(self.posts.len());
         if relay_crash && let Some(relay) = self.posts[at].relay.take() {
@@ -330,6 +435,12 @@ impl World {
         }
         if poison || unfit {
             self.spoil(poison);
+        }
+        if mend {
+            self.outside.mend();
+        }
+        if discard {
+            self.outside.discard();
         }
         if long_wait {
             self.outside.disturb("long wait");
@@ -401,7 +512,7 @@ impl World {
         if post.relay.is_none() && outside.now >= post.restart_at {
             self.started += 1;
             outside.note(|| format!("relay {} starts", self.started));
-            post.relay = Some(Relay::new(self.started, &outside.limits, outside.now));
+            post.relay = Some(Relay::new(self.started, &outside.limits, &outside.dead_letter, outside.now));
         }
     }
 
@@ -451,7 +562,8 @@ impl World {
     fn fail_over(&mut self) {
         self.outside.disturb("fail over");
         let Outside { server, cluster, dice, .. } = &mut self.outside;
-        server.fail_over(&mut cluster.events, dice);
+        server.fail_over(cluster.store.durable(server.system), &mut cluster.events, dice);
+        cluster.store.fail_over(|event| cluster.events[event as usize].void, dice);
         for event in cluster.events.iter().filter(|event| event.void) {
             cluster.judge.void(&event.id.to_string());
             cluster.felt.insert("commit undone");
@@ -459,6 +571,18 @@ impl World {
         // The position table may have been older there.
         if dice.hits(50) {
             self.outside.holder = Some(ELSEWHERE);
+        }
+        self.slot_went_back();
+        self.truncate();
+    }
+
+    /// The database goes to another cluster, letters and all.
+    fn relocate(&mut self) {
+        self.outside.disturb("relocation");
+        let Outside { server, cluster, .. } = &mut self.outside;
+        server.relocate();
+        if cluster.store.open().next().is_some() {
+            cluster.felt("letters relocated");
         }
         self.slot_went_back();
         self.truncate();
@@ -489,6 +613,8 @@ impl World {
         // What has landed once can land again.
         if !cluster.judge.has_arrived(&id.to_string()) && !relays().any(|relay| relay.producer.has(id)) {
             if poison { &mut cluster.poison } else { &mut cluster.unfit }.insert(id);
+            cluster.spoiled.insert(id);
+            self.outside.excuse();
             self.outside.disturb("refused event");
         }
     }
@@ -515,11 +641,12 @@ impl World {
         let Outside { server, cluster, .. } = &self.outside;
         let relays = self.posts.iter().filter_map(|post| post.relay.as_ref()).map(Relay::describe);
         format!(
-            "slot {} of {}, {} events, {} open, poison {:?}\n{}",
+            "slot {} of {}, {} events, {} open, {} parked, poison {:?}\n{}",
             server.confirmed,
             server.wal_end,
             cluster.events.len(),
             cluster.judge.open(),
+            cluster.store.open().count(),
             cluster.poison,
             relays.collect::<Vec<_>>().join("\n")
         )

@@ -29,7 +29,7 @@ pub enum Fault {
     LeaderMove,
     /// Deleted, and made again while an event waits for it.
     TopicRemade,
-    /// A topic takes less than an event needs, until somebody raises its limit and starts the relay again.
+    /// A topic takes less than an event needs, which is parked until somebody raises the limit.
     LimitLowered,
     /// A transaction with an event in it stays open.
     TransactionHeld,
@@ -221,7 +221,7 @@ impl Fault {
 
     /// True when another process has the slot afterwards.
     pub fn replaces_the_relay(self) -> bool {
-        matches!(self, Fault::HandOver | Fault::TakeOver | Fault::LimitLowered)
+        matches!(self, Fault::HandOver | Fault::TakeOver)
     }
 
     /// True when the relay has neither readiness nor metrics any more: there is nothing to be asked of it.

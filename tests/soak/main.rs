@@ -4,6 +4,8 @@
 //! from two slots: one that is killed, stopped, frozen and replaced like everything else, and one, the survivor, that
 //! nobody ends, so that its memory can be watched. The oracle judges both, round by round; when a round ends its faults
 //! stop, and all of it must have arrived within a minute.
+//!
+//! Before that, by itself: a million events of which one in a hundred is bad, under kills, in each order.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -25,9 +27,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deck::Deck;
+use outboxd::config::Order;
 use report::{Ended, Judged, Report};
 use stage::{Closed, Stage};
+use support::announce;
 use support::reader::Reader;
+use support::spoiled::Spoiled;
 
 /// How long a round lasts: as long as the records of the round fit into the harness's memory comfortably.
 const ROUND: Duration = Duration::from_secs(120);
@@ -35,10 +40,6 @@ const ROUND: Duration = Duration::from_secs(120);
 #[test]
 #[ignore = "make soak"]
 fn soak() {
-    let number = |name: &str, usual: f64| match std::env::var(name) {
-        Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name} is \"{text}\", not a number")),
-        _ => usual,
-    };
     let minutes = number("OUTBOXD_SOAK_MINUTES", 10.0);
     let rate = number("OUTBOXD_SOAK_RATE", 2000.0);
     let seed = number("OUTBOXD_SOAK_SEED", f64::from(fastrand::u32(..))) as u64;
@@ -55,8 +56,25 @@ fn soak() {
 }
 
 #[test]
+#[ignore = "make soak"]
+fn a_million_events_with_one_in_a_hundred_bad_survive_kills_and_all_arrive_when_mended() {
+    let events = number("OUTBOXD_SOAK_EVENTS", 1_000_000.0) as usize;
+    for order in [Order::Skip, Order::ParkKey] {
+        announce(&Spoiled { events, order, kills: 30, refusals: 100 }.run());
+    }
+}
+
+#[test]
 fn a_dozen_faults_at_random_under_load_lose_and_reorder_nothing() {
     run(Deck::of(12, fastrand::u64(..)), 300.0, |_| false).assert_nothing_broken();
+}
+
+/// What the environment says, or else the usual.
+fn number(name: &str, usual: f64) -> f64 {
+    match std::env::var(name) {
+        Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name} is \"{text}\", not a number")),
+        _ => usual,
+    }
 }
 
 /// Strikes until the deck is empty or `enough`, and writes the table.

@@ -38,7 +38,7 @@ pub struct Stage {
     /// It was told to go, or killed, while its successor stood by.
     pub leaving: Option<Relay>,
     pub survivor: Relay,
-    /// The event that a fault of its own holds back.
+    /// The events that a fault of their own holds back.
     pub stranded: Option<Stranded>,
     /// The fault before this one, when it struck before all was over.
     pub unsettled: Option<(String, Announced)>,

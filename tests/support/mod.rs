@@ -16,6 +16,7 @@ pub mod proxy;
 pub mod reader;
 pub mod relay;
 pub mod scene;
+pub mod spoiled;
 pub mod workload;
 
 use std::collections::HashSet;

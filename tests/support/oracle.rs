@@ -39,8 +39,10 @@ pub enum Fact {
     /// A copy that its producer had given up on the network landed after all. Order does not bind it, and it settles
     /// nothing: nobody was told of it, so its event must be sent again.
     Late(Record),
-    /// A dead letter was stored for this event.
+    /// A dead letter was stored for this event, and nobody waits for it any more.
     Parked(String),
+    /// A dead letter was stored for this event, which will arrive in its turn all the same: a position may pass it.
+    Shelved(String),
     /// The server's `confirmed_flush_lsn` was seen to be this.
     Confirmed(Lsn),
     /// A fault of this name begins: what is repeated from now on is put down to it.
@@ -196,6 +198,8 @@ struct Entry<'a> {
     committed_by: Option<Lsn>,
     arrived: usize,
     settled: bool,
+    /// Stored as a dead letter.
+    shelved: bool,
     /// Parked or void: order does not wait for it, nor bind it.
     exempt: bool,
     void: bool,
@@ -232,6 +236,7 @@ impl<'a> Judge<'a> {
             committed_by,
             arrived: 0,
             settled: false,
+            shelved: false,
             exempt: false,
             void: false,
         });
@@ -264,6 +269,11 @@ impl<'a> Judge<'a> {
                 self.exempt(id);
                 if let Some(number) = self.ids.get(id.as_str()) {
                     self.settle(*number);
+                }
+            }
+            Fact::Shelved(id) => {
+                if let Some(number) = self.ids.get(id.as_str()) {
+                    self.events[*number].shelved = true;
                 }
             }
             Fact::Confirmed(lsn) => self.confirmed(*lsn),
@@ -362,7 +372,8 @@ impl<'a> Judge<'a> {
         key.next = event.index + 1;
     }
 
-    fn exempt(&mut self, id: &str) {
+    /// Order neither waits for this event nor binds it any more.
+    pub fn exempt(&mut self, id: &str) {
         if let Some(number) = self.ids.get(id) {
             self.events[*number].exempt = true;
         }
@@ -381,7 +392,7 @@ impl<'a> Judge<'a> {
         {
             self.ahead.pop_first();
             let event = &self.events[number];
-            if !event.settled {
+            if !event.settled && !event.shelved {
                 self.verdict.overtaken += 1;
                 self.verdict.violations.push(Violation::Overtaken {
                     confirmed,

@@ -20,6 +20,9 @@ use super::process::{Farewell, Log, Process, Scratch};
 use super::proxy::Proxy;
 use super::{PATIENCE, cache_dir, free_port, log_path, test_name, unique_name, within};
 
+/// The physical slot of a standby on its primary.
+pub const STANDBY: &str = "standby";
+
 /// Which server. `Version::wanted()` follows `OUTBOXD_TEST_PG`, so that a whole suite runs on one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -43,6 +46,25 @@ impl Version {
             Ok("18") => Version::V18,
             Ok(other) => panic!("OUTBOXD_TEST_PG is \"{other}\", and there are only 14, 17 and 18"),
         }
+    }
+
+    /// One that has failover slots, which came with 17: the one that is asked for; when none is, the distribution's, or
+    /// the newest that is installed beside it.
+    pub fn with_failover_slots() -> Option<Version> {
+        match Version::wanted() {
+            Version::Distro => {
+                let has_them = |version: &Version| version.major().is_some_and(|major| major >= 17);
+                [Version::Distro, Version::V18, Version::V17].into_iter().find(has_them)
+            }
+            Version::V14 => None,
+            asked @ (Version::V17 | Version::V18) => Some(asked),
+        }
+    }
+
+    /// Its major version; `None` when it is not installed.
+    pub fn major(self) -> Option<u32> {
+        // …/17/bin
+        self.bin()?.parent()?.file_name()?.to_str()?.parse().ok()
     }
 
     /// The directory of its programs; `None` when it is not installed.
@@ -172,6 +194,33 @@ impl Postgres {
         let name = unique_name();
         self.exec("postgres", &format!("create database {name}"));
         Database { server: self.clone(), name }
+    }
+
+    /// A database that is there already, such as one that a standby has from its primary.
+    pub fn database_named(self: &Arc<Self>, name: &str) -> Database {
+        Database { server: self.clone(), name: name.to_string() }
+    }
+
+    /// Starts a standby of this server, of the same version, which reaches it at `port`: its own, or a proxy's. It has
+    /// the slot `STANDBY` there.
+    ///
+    /// The server must be new: the standby begins as another copy of the template that it began as, and takes all that
+    /// was written since from its WAL. That needs no `pg_basebackup`, which the packages of the matrix do not have.
+    pub fn standby(&self, port: u16, options: Options) -> Arc<Postgres> {
+        self.exec("postgres", &format!("select pg_create_physical_replication_slot('{STANDBY}', true)"));
+        let mut options = options
+            .setting("primary_conninfo", &format!("'host=127.0.0.1 port={port} user=postgres dbname=postgres'"))
+            .setting("primary_slot_name", &format!("'{STANDBY}'"))
+            .setting("hot_standby_feedback", "on")
+            .setting("wal_retrieve_retry_interval", "100ms");
+        options.files.push(("standby.signal".to_string(), String::new()));
+        Arc::new(Postgres::start_new(options, Use::Private, log_path(&test_name(), "standby")))
+    }
+
+    /// Makes a standby a primary, and waits until it is one.
+    #[track_caller]
+    pub fn promote(&self) {
+        self.exec("postgres", "select pg_promote()");
     }
 
     /// The TCP port.

@@ -131,6 +131,14 @@ struct Shared {
     over: AtomicBool,
 }
 
+/// What is kept of a record that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Everything,
+    /// Its place, its key and its event's id.
+    Id,
+}
+
 /// The reading thread's handle; reading ends when it is dropped.
 pub struct Reader {
     shared: Arc<Shared>,
@@ -148,6 +156,16 @@ pub struct Reader {
 impl Reader {
     /// Starts to read; the topics may be created later.
     pub fn start(kafka: &Kafka, topics: &[&str]) -> Reader {
+        Reader::keeping(Kept::Everything, kafka, topics)
+    }
+
+    /// The same for very many records, of which place, key and event id are kept. Not for those of a load, whose values
+    /// are judged.
+    pub fn of_ids(kafka: &Kafka, topics: &[&str]) -> Reader {
+        Reader::keeping(Kept::Id, kafka, topics)
+    }
+
+    fn keeping(kept: Kept, kafka: &Kafka, topics: &[&str]) -> Reader {
         let mut client = kafka.client();
         client.set("group.id", "harness").set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
         client.set("isolation.level", "read_committed").set("fetch.wait.max.ms", "20");
@@ -156,7 +174,7 @@ impl Reader {
         let shared = Arc::<Shared>::default();
         let thread = {
             let (client, shared, topics) = (client.clone(), shared.clone(), topics.clone());
-            std::thread::spawn(move || read(&client, &topics, &shared))
+            std::thread::spawn(move || read(kept, &client, &topics, &shared))
         };
         let asker = client.create().expect("a consumer starts");
         let timed = kafka.node_count() > 1;
@@ -361,7 +379,7 @@ impl Look {
     }
 }
 
-fn read(client: &ClientConfig, topics: &[String], shared: &Shared) {
+fn read(kept: Kept, client: &ClientConfig, topics: &[String], shared: &Shared) {
     let start = || client.create::<BaseConsumer>().expect("a consumer starts");
     let mut consumer = start();
     let mut assigned = 0;
@@ -384,15 +402,15 @@ fn read(client: &ClientConfig, topics: &[String], shared: &Shared) {
         // Errors are outages, which tests cause on purpose: the consumer heals by itself.
         if let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) {
             let headers = message.headers().map(|headers| {
-                let header = headers.iter().map(|h| (h.key.to_string(), h.value.map(<[u8]>::to_vec)));
-                header.collect()
+                let kept = headers.iter().filter(|h| kept == Kept::Everything || h.key == "id");
+                kept.map(|h| (h.key.to_string(), h.value.map(<[u8]>::to_vec))).collect()
             });
             let seen = Seen {
                 topic: message.topic().to_string(),
                 partition: message.partition(),
                 offset: message.offset(),
                 key: message.key().map(<[u8]>::to_vec),
-                value: message.payload().map(<[u8]>::to_vec),
+                value: message.payload().filter(|_| kept == Kept::Everything).map(<[u8]>::to_vec),
                 headers: headers.unwrap_or_default(),
                 timestamp_ms: message.timestamp().to_millis(),
                 appended_ms: match message.timestamp() {

@@ -8,6 +8,7 @@ use std::process::Command;
 /// The rooms that are pure; `sink` and `source` only as far as they are.
 const LIB: &str = "
 pub mod config;
+pub mod dead_letter;
 pub mod error;
 pub mod ledger;
 pub mod lsn;

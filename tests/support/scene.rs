@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use outboxd::lsn::Lsn;
 
-use super::PATIENCE;
 use super::kafka::Kafka;
-use super::oracle::{self, Truth, Verdict};
+use super::oracle::{self, Fact, Truth, Verdict};
 use super::postgres::{Database, Postgres};
 use super::proxy::Proxy;
 use super::reader::Reader;
 use super::relay::{Config, Relay};
 use super::workload::Workload;
+use super::{PATIENCE, eventually};
 
 /// The partitions of a scene's topic: enough that order between keys is not kept by accident.
 pub const PARTITIONS: i32 = 6;
@@ -36,6 +36,23 @@ pub struct Scene {
     pub postgres: Arc<Postgres>,
     /// Where the topic is.
     pub kafka: Arc<Kafka>,
+}
+
+/// A dead letter, as the store has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// Its number, by which people name it.
+    pub id: i64,
+    /// The event's id, where it has one.
+    pub event: Option<String>,
+    /// `pending`, `retrying`, `delivered`, `failed` or `discarded`.
+    pub state: String,
+    /// Why it was last rejected, in a word.
+    pub reason: String,
+    /// Why it was last rejected, in a sentence.
+    pub message: String,
+    /// How often it was tried.
+    pub attempts: i32,
 }
 
 impl Scene {
@@ -107,6 +124,64 @@ impl Scene {
         self.database.ask(&sql.replace("{payload}", payload)).expect("the row has an id")
     }
 
+    /// Writes events until the relay's producer has been answered in every partition: before that, one record of each is under
+    /// way at most. Answers with how many.
+    #[track_caller]
+    pub fn acquaint(&self, relay: &Relay) -> usize {
+        const EVENTS: usize = 8 * PARTITIONS as usize;
+        let before = relay.published();
+        (0..EVENTS).for_each(|n| drop(self.write(&format!("first-{n}"), "{}")));
+        eventually("the first events are published", PATIENCE, || {
+            let published = relay.published() - before;
+            published >= EVENTS as f64 && relay.metric("outboxd_inflight_events") == Some(0.0)
+        });
+        EVENTS
+    }
+
+    /// The dead letters of the scene's slot, in the order of their numbers.
+    #[track_caller]
+    pub fn dead_letters(&self) -> Vec<Letter> {
+        let sql = "select id, event_id, state, reason, message, attempts from outboxd.dead_letter
+                   where slot = $1 order by id";
+        let rows = self.database.connect().query(sql, &[&self.config.slot()]);
+        let rows = rows.unwrap_or_else(|error| panic!("the dead letters cannot be read: {error:?}"));
+        let letter = |row: &postgres::Row| Letter {
+            id: row.get(0),
+            event: row.get(1),
+            state: row.get(2),
+            reason: row.get(3),
+            message: row.get(4),
+            attempts: row.get(5),
+        };
+        rows.iter().map(letter).collect()
+    }
+
+    /// Waits until the event is parked, and returns its letter.
+    #[track_caller]
+    pub fn wait_letter(&self, event: &str) -> Letter {
+        let letter = super::within(PATIENCE, || self.letter_of(event));
+        letter.unwrap_or_else(|| panic!("event {event} is not parked within {PATIENCE:?}: {:#?}", self.dead_letters()))
+    }
+
+    /// Waits until the event's letter has come to this state.
+    #[track_caller]
+    pub fn wait_state(&self, event: &str, state: &str) {
+        let found = super::within(PATIENCE, || self.letter_of(event).filter(|letter| letter.state == state));
+        assert!(found.is_some(), "not {state} within {PATIENCE:?}: {event}, {:#?}", self.letter_of(event));
+    }
+
+    /// A person wants every open letter to be tried at once. One that is being tried just then is left as it is, and
+    /// comes to its turn by itself.
+    #[track_caller]
+    pub fn retry_letters(&self) {
+        self.config.run(&["dead-letters", "retry", "--all-matching", "--yes"]).assert_success();
+    }
+
+    #[track_caller]
+    fn letter_of(&self, event: &str) -> Option<Letter> {
+        self.dead_letters().into_iter().find(|letter| letter.event.as_deref() == Some(event))
+    }
+
     /// Waits until everything committed has arrived, reads to the end, and lets the oracle judge. Fails the test when
     /// a promise was broken; the verdict is returned for what else a test wants to know.
     #[track_caller]
@@ -116,10 +191,29 @@ impl Scene {
         verdict
     }
 
+    /// The same where events were parked with `order = "skip"`, and have been delivered since: no order binds them to what
+    /// passed them meanwhile. When each was parked, the history does not tell; so confirmed positions are held against
+    /// the others only.
+    #[track_caller]
+    pub fn judge_with_letters(&self, truth: &Truth) -> Verdict {
+        self.wait_arrived(truth);
+        let parked = self.dead_letters().into_iter().filter_map(|letter| letter.event).map(Fact::Parked);
+        let verdict = self.ask_oracle(truth, &parked.chain(self.reader.history()).collect::<Vec<_>>());
+        verdict.assert_at_least_once();
+        verdict
+    }
+
     /// The oracle's verdict, printed and not yet held against anybody: for faults that the design does not promise to
     /// survive in order.
     #[track_caller]
     pub fn verdict(&self, truth: &Truth) -> Verdict {
+        self.wait_arrived(truth);
+        self.ask_oracle(truth, &self.reader.history())
+    }
+
+    /// Waits until everything committed has arrived, and reads to the end.
+    #[track_caller]
+    fn wait_arrived(&self, truth: &Truth) {
         let expected: HashSet<&str> = truth.committed.values().flatten().map(|event| event.id.as_str()).collect();
         assert!(self.reader.wait_all(&expected, PATIENCE), "not everything has arrived within {PATIENCE:?}");
         if self.walsender().is_some() {
@@ -128,7 +222,11 @@ impl Scene {
             super::eventually("all of it is confirmed", PATIENCE, || self.confirmed() >= end);
         }
         self.reader.catch_up(PATIENCE);
-        let verdict = oracle::judge(truth, &self.reader.history());
+    }
+
+    #[track_caller]
+    fn ask_oracle(&self, truth: &Truth, history: &[Fact]) -> Verdict {
+        let verdict = oracle::judge(truth, history);
         eprintln!("{verdict}");
         assert!(verdict.samples > 0 || !self.reader.watches(), "no confirmed position was held against the events");
         verdict

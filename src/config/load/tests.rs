@@ -115,8 +115,8 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ("broker = 1", "f.toml:5: unknown field \"kafka.broker\"\n  hint: did you mean \"brokers\"?"),
         ("\n[limit]", "f.toml:6: unknown field \"limit\"\n  hint: did you mean \"limits\"?"),
         (
-            "[dead_letter]",
-            "f.toml:5: unknown field \"dead_letter\"\n  hint: known here: postgres, outbox, kafka, route, http, limits",
+            "[telemetry]",
+            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, dead_letter, http, limits",
         ),
         (
             "[outbox]\ntable = 'x'",
@@ -485,7 +485,7 @@ fn the_reference_is_valid_and_shows_the_defaults() {
         });
         lines.collect::<Vec<_>>().join("\n")
     };
-    let config = load(&uncomment(&["password_file", "message_prefix"]), &[]).unwrap();
+    let config = load(&uncomment(&["password_file", "message_prefix", "topic"]), &[]).unwrap();
     let defaults = load(LEAST, &[]).unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", defaults.limits));
     assert_eq!(format!("{:?}", config.outbox), format!("{:?}", defaults.outbox));

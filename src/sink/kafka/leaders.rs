@@ -93,7 +93,7 @@ impl Astray {
                     "the client takes partition {partition} to broker {broker}, although broker {leads} leads it, as \
                      happens when a topic is deleted and made again"
                 );
-                failure = Some(Failure { whose: Whose::World, topic: topic.clone(), message });
+                failure = Some(Failure { whose: Whose::World, topic: topic.clone(), message, too_large: false });
             }
             self.since.insert(heading, since);
         }

@@ -5,10 +5,12 @@
 //! the records of one partition are appended in the order of their offers. A full queue is backpressure, not an error.
 
 mod codes;
+mod contact;
 mod leaders;
 mod reports;
 mod statistics;
 mod topics;
+mod trial;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,17 +25,20 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, PurgeConfig, ThreadedProducer};
 
 use crate::config;
+use crate::config::UnknownTopic;
+use crate::dead_letter::Document;
 use crate::error::{Error, Result};
 use crate::ledger::Ticket;
 use crate::metrics::Metrics;
-use crate::record::Record;
-use crate::sink::{Failure, Problem, Purge, Refused, Sink, client_config};
+use crate::record::{Headers, Record};
+use crate::sink::{Failure, Problem, Purge, Refused, Sink, Untried, client_config};
 use crate::status::Reason;
 use leaders::Astray;
 pub use reports::{Complaint, Report, Reports, TopicId};
 use reports::{Context, pack};
 pub use topics::{Answer, Scope};
-use topics::{Asked, Finding, Topics};
+use topics::{Asked, Finding, Purpose, Topics};
+use trial::Trials;
 
 /// As large as is well below what brokers accept unless told otherwise, 1 MB: one batch is under way at a time, and half of this
 /// carried a fifth to a third less to a broker that is 5 ms away. A topic that accepts less makes them smaller.
@@ -64,6 +69,10 @@ pub struct Kafka {
     admin: Arc<AdminClient<DefaultClientContext>>,
     topics: Topics,
     astray: Astray,
+    trials: Trials,
+    /// When the letters that are tried were claimed.
+    trials_since: Instant,
+    unknown_topic: UnknownTopic,
     /// What the user wants, and what is used.
     typed_batch_bytes: usize,
     batch_bytes: usize,
@@ -89,14 +98,22 @@ pub struct Retired {
 }
 
 impl Kafka {
+    /// So many topics can be told apart.
+    pub const MOST_TOPICS: usize = Topics::MOST;
+
     /// A producer of the first generation.
-    pub fn new(kafka: &config::Kafka, limits: &config::Limits, metrics: Metrics) -> Result<Kafka> {
+    pub fn new(
+        kafka: &config::Kafka,
+        limits: &config::Limits,
+        unknown_topic: UnknownTopic,
+        metrics: Metrics,
+    ) -> Result<Kafka> {
         let config = producer_config(kafka, limits);
         let compressed = config.get("compression.type").is_some_and(|codec| codec != "none");
         let batch_bytes = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(BATCH_BYTES);
         let reports = Arc::new(Reports::default());
         let producer = producer(&config, batch_bytes, &reports, &metrics, 0)?;
-        let astray = Astray::new(&config);
+        let (astray, trials) = (Astray::new(&config), Trials::new(&config));
         let admin = admin_config(kafka).create().map_err(misconfigured)?;
         Ok(Kafka {
             config,
@@ -107,6 +124,9 @@ impl Kafka {
             admin: Arc::new(admin),
             topics: Topics::default(),
             astray,
+            trials,
+            trials_since: Instant::now(),
+            unknown_topic,
             typed_batch_bytes: batch_bytes,
             batch_bytes,
             largest_batch: usize::MAX,
@@ -119,6 +139,70 @@ impl Kafka {
     /// The mailbox that reports arrive in.
     pub fn reports(&self) -> Arc<Reports> {
         Arc::clone(&self.reports)
+    }
+
+    /// The mailbox that the reports of trials arrive in.
+    pub fn trial_reports(&self) -> Arc<Reports> {
+        self.trials.reports()
+    }
+
+    /// Letters were claimed: what was known of topics before may have been mended.
+    pub fn begin_trials(&mut self, now: Instant) {
+        self.trials_since = now;
+    }
+
+    /// What became of trials since the last time: letters, and why they failed.
+    pub fn take_trials(&mut self) -> Vec<(i64, std::result::Result<(), Failure>)> {
+        self.trials.take()
+    }
+
+    /// A producer of trials that has failed, to be taken apart where that may block.
+    pub fn failed_trials(&mut self) -> Option<Retired> {
+        self.trials.failed()
+    }
+
+    /// Writes a dead letter into its topic; its number comes back as a trial's does.
+    pub fn write_letter(&mut self, topic: &str, number: u64, letter: &Document) -> std::result::Result<(), Untried> {
+        let mut headers = Headers::default();
+        letter.headers.iter().for_each(|(name, value)| headers.push(name, Some(value.as_bytes())));
+        let record = Record {
+            topic,
+            partition: None,
+            key: letter.key.as_bytes(),
+            value: Some(letter.value.as_bytes()),
+            headers: &headers,
+            timestamp_ms: now_ms(),
+        };
+        self.send_apart(&record, number.cast_signed(), Purpose::Keep)
+    }
+
+    fn send_apart(&mut self, record: &Record<'_>, letter: i64, purpose: Purpose) -> std::result::Result<(), Untried> {
+        let parks_unknown = self.unknown_topic == UnknownTopic::Park && purpose == Purpose::Trial;
+        let Some((topic, finding, was_seen)) = self.topics.look(record.topic, purpose) else {
+            return Err(Untried::Never(one_too_many(record.topic)));
+        };
+        let verdict = match finding {
+            Finding::Exists(accepts) => accepts.problem(record, self.compressed, now_ms()).map(Untried::Never),
+            Finding::Missing if parks_unknown && !was_seen => Some(Untried::Never(unknown(record.topic))),
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => {
+                Some(Untried::Later)
+            }
+        };
+        if let Some(verdict) = verdict {
+            // It may have been mended since the cluster was asked: that is why somebody tries.
+            return Err(if self.topics.is_fresh(topic, self.trials_since) { verdict } else { Untried::Unknown });
+        }
+        self.trials.offer(record, letter, topic, self.batch_bytes, &self.metrics)
+    }
+
+    /// Which producer letters are given to: what another one had gets no answer.
+    pub fn trial_generation(&self) -> u32 {
+        self.trials.generation()
+    }
+
+    /// Gives up the trial that is on its way, which may land all the same, and its producer.
+    pub fn abandon_trial(&mut self) -> Option<Retired> {
+        self.trials.abandon()
     }
 
     /// Forgets records; their tickets come back as failed. Those in flight may land all the same.
@@ -137,8 +221,8 @@ impl Kafka {
     }
 
     /// A record of the producer's has got its answer.
-    pub fn answered(&mut self, topic: TopicId) {
-        self.topics.answered(topic);
+    pub fn answered(&mut self, report: &Report) {
+        self.topics.answered(report.topic, report.number(), report.outcome.is_ok());
     }
 
     /// A delivery failed for what the topic is: ask again before the next offer.
@@ -188,12 +272,22 @@ impl Kafka {
             let answers: HashMap<&str, &Answer> = answers.iter().map(|answer| (answer.topic(), answer)).collect();
             self.astray.compare(headings, |topic, partition| answers.get(topic)?.leader(partition), now)
         });
-        self.topics.learn(answers);
+        self.topics.learn(answers, now);
         self.largest_batch = self.topics.smallest_limit().unwrap_or(usize::MAX);
         if self.topics.all_tell_limits() {
             self.guessed_batch = usize::MAX;
         }
         failure
+    }
+
+    /// These topics have existed, by the word of somebody who remembers: one that is gone is waited for.
+    pub fn existed(&mut self, topics: Vec<String>) {
+        self.topics.existed(topics);
+    }
+
+    /// The topics to remember: they were shown for the first time since this was last asked.
+    pub fn take_news(&mut self) -> Vec<String> {
+        self.topics.take_news()
     }
 
     /// Whether records get no answer. While that is so, somebody should look where the producer heads.
@@ -230,13 +324,23 @@ impl Question {
 impl Sink for Kafka {
     fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> std::result::Result<(), Refused> {
         let Some((topic, finding)) = self.topics.get(record.topic) else {
-            let message = format!("its topic \"{}\" is one too many: {} are known", record.topic, Topics::MOST);
-            return Err(Refused::Event(ticket, Problem { reason: "topic", message }));
+            return Err(Refused::Event(ticket, one_too_many(record.topic)));
         };
-        let Finding::Exists(accepts) = finding else { return Err(Refused::Unready(ticket)) };
+        let accepts = match finding {
+            Finding::Exists(accepts) => accepts,
+            Finding::Missing if self.unknown_topic == UnknownTopic::Park => {
+                return Err(match self.topics.is_given_up(topic) {
+                    true => Refused::Event(ticket, unknown(record.topic)),
+                    false => Refused::Unready(ticket),
+                });
+            }
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => {
+                return Err(Refused::Unready(ticket));
+            }
+        };
         if let Some(problem) = accepts.problem(record, self.compressed, now_ms()) {
             // Partitions are added, and limits raised: the cluster is asked once more before an event is called wrong.
-            return Err(match self.topics.second_look(topic) {
+            return Err(match self.topics.second_look(topic, Instant::now()) {
                 true => Refused::Unready(ticket),
                 false => Refused::Event(ticket, problem),
             });
@@ -245,24 +349,16 @@ impl Sink for Kafka {
             // A batch that the topic refuses for its size would take innocent records down with it.
             return Err(Refused::Fatal(ticket, "a topic accepts smaller batches only".into()));
         }
+        if self.topics.holds(topic, record) {
+            return Err(Refused::Full(ticket));
+        }
         let (number, generation) = ticket.into_parts();
-        let mut message = BaseRecord::with_opaque_to(record.topic, pack(number, topic))
-            .key(record.key)
-            // librdkafka takes 0 for "now".
-            .timestamp(record.timestamp_ms.max(1))
-            .headers(headers(record));
-        if let Some(value) = record.value {
-            message = message.payload(value);
-        }
-        if let Some(partition) = record.partition {
-            message = message.partition(partition);
-        }
-        match self.producer.send(message) {
+        match send(&self.producer, record, pack(number, topic)) {
             Ok(()) => {
-                self.topics.offered(topic);
+                self.topics.offered(topic, record, number);
                 Ok(())
             }
-            Err((error, _)) => {
+            Err(error) => {
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopic) {
                     self.topics.doubt(topic);
                 }
@@ -270,6 +366,39 @@ impl Sink for Kafka {
             }
         }
     }
+
+    fn try_again(&mut self, record: &Record<'_>, letter: i64) -> std::result::Result<(), Untried> {
+        self.send_apart(record, letter, Purpose::Trial)
+    }
+}
+
+fn one_too_many(topic: &str) -> Problem {
+    let message = format!("its topic \"{topic}\" is one too many: {} are known", Topics::MOST);
+    Problem { reason: "topic", message }
+}
+
+fn unknown(topic: &str) -> Problem {
+    Problem { reason: "unknown_topic", message: format!("topic \"{topic}\" does not exist") }
+}
+
+/// Hands a record to a producer, with the number that its report brings back.
+fn send(
+    producer: &ThreadedProducer<Context>,
+    record: &Record<'_>,
+    opaque: usize,
+) -> std::result::Result<(), KafkaError> {
+    let mut message = BaseRecord::with_opaque_to(record.topic, opaque)
+        .key(record.key)
+        // librdkafka takes 0 for "now".
+        .timestamp(record.timestamp_ms.max(1))
+        .headers(headers(record));
+    if let Some(value) = record.value {
+        message = message.payload(value);
+    }
+    if let Some(partition) = record.partition {
+        message = message.partition(partition);
+    }
+    producer.send(message).map_err(|(error, _)| error)
 }
 
 fn headers(record: &Record<'_>) -> OwnedHeaders {

@@ -11,7 +11,7 @@ use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::ProducerContext;
 use tokio::sync::Notify;
 
-use super::codes::whose;
+use super::codes::{is_for_size, whose};
 use super::leaders::{self, Heading};
 use super::statistics::Statistics;
 use crate::ledger::Ticket;
@@ -44,6 +44,11 @@ impl Report {
     /// True when the producer of this generation made it.
     pub fn is_of(&self, generation: u32) -> bool {
         self.generation == generation
+    }
+
+    /// What it was sent with.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The obligation that this report answers.
@@ -168,7 +173,8 @@ impl ProducerContext for Context {
             Ok(_) => Ok(()),
             Err((error, message)) => {
                 let whose = whose(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown));
-                Err(Failure { whose, topic: message.topic().to_owned(), message: error.to_string() })
+                let too_large = error.rdkafka_error_code().is_some_and(is_for_size);
+                Err(Failure { whose, topic: message.topic().to_owned(), message: error.to_string(), too_large })
             }
         };
         self.reports.push(Report { number, generation: self.generation, topic, outcome });

@@ -4,7 +4,7 @@
 //! not cover a missing one; and what the topic is known to refuse is not offered at all.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -12,6 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
 use tokio::runtime::Handle;
 
+use super::contact::Contacts;
 use super::reports::TopicId;
 use crate::config::CreateTopics;
 use crate::record::Record;
@@ -20,6 +21,10 @@ use crate::status::Reason;
 
 /// How long one question to the cluster may take, unless the user has set `socket.timeout.ms`.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// What the cluster has told within this time needs no second look.
+const NEWS: Duration = Duration::from_secs(30);
+/// Brokers remember producers for longer than this, a day by default.
+const CONTACT: Duration = Duration::from_secs(3600);
 /// Kafka's own framing around one record in a batch, at the most: batch header, lengths, offsets.
 const FRAMING_BYTES: usize = 100;
 
@@ -28,6 +33,10 @@ const FRAMING_BYTES: usize = 100;
 pub(super) struct Topics {
     ids: HashMap<String, TopicId>,
     known: Vec<Known>,
+    /// Shown for the first time, as far as anybody remembers.
+    news: Vec<String>,
+    /// When contacts were last held for old.
+    expired_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -36,19 +45,28 @@ struct Known {
     finding: Finding,
     /// The next record is for it, and cannot be offered.
     awaited: bool,
+    /// A dead letter is for it, which waits for nobody.
+    asked_after: bool,
+    /// It is the letter's own topic: it is made where that is wanted.
+    tried: bool,
+    /// The cluster has shown it once.
+    was_seen: bool,
+    /// When the cluster last told of it.
+    told_at: Option<Instant>,
     /// Records on their way to it.
     inflight: u64,
     /// It was asked for again because it seems to refuse the next record.
     looked_twice: bool,
     /// How often it was doubted: what was asked before the last time is no answer to it.
     doubts: u64,
+    contacts: Contacts,
 }
 
 /// A topic to be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     name: String,
-    /// Events wait for it.
+    /// Events wait for it, or a dead letter is tried.
     needed: bool,
     doubts: u64,
 }
@@ -120,25 +138,61 @@ impl Topics {
 
     /// The topic's number and what is known of it. A new name is noted, to be asked for; `None` when it is one too many.
     pub(super) fn get(&mut self, name: &str) -> Option<(TopicId, &Finding)> {
-        let id = match self.ids.get(name) {
-            Some(id) => *id,
-            None => self.note(name)?,
-        };
+        let id = self.id(name)?;
         let known = &mut self.known[id.index()];
         known.awaited = !matches!(known.finding, Finding::Exists(_));
         Some((id, &known.finding))
     }
 
-    /// A record is on its way to the topic.
-    pub(super) fn offered(&mut self, id: TopicId) {
+    /// The same for a dead letter: what is not known is asked for, and nobody waits for it. And whether it was ever seen.
+    pub(super) fn look(&mut self, name: &str, purpose: Purpose) -> Option<(TopicId, &Finding, bool)> {
+        let id = self.id(name)?;
         let known = &mut self.known[id.index()];
+        known.asked_after = !matches!(known.finding, Finding::Exists(_));
+        known.tried = known.asked_after && purpose == Purpose::Trial;
+        Some((id, &known.finding, known.was_seen))
+    }
+
+    /// True when the cluster has never shown the topic: then the record that waits for it need not.
+    pub(super) fn is_given_up(&mut self, id: TopicId) -> bool {
+        let known = &mut self.known[id.index()];
+        known.awaited = known.was_seen;
+        !known.was_seen
+    }
+
+    /// These have existed, by the word of somebody who remembers.
+    pub(super) fn existed(&mut self, names: Vec<String>) {
+        for name in names {
+            if let Some(id) = self.id(&name) {
+                self.known[id.index()].was_seen = true;
+            }
+        }
+    }
+
+    /// The topics that were shown for the first time since this was last asked.
+    pub(super) fn take_news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// True while a record must wait, because the first one of its partition is on its way.
+    pub(super) fn holds(&self, id: TopicId, record: &Record<'_>) -> bool {
+        self.known[id.index()].contacts.holds(record.partition, record.key)
+    }
+
+    /// A record is on its way to the topic.
+    pub(super) fn offered(&mut self, id: TopicId, record: &Record<'_>, number: u64) {
+        let known = &mut self.known[id.index()];
+        known.contacts.offered(record.partition, record.key, number);
         known.inflight += 1;
         known.looked_twice = false;
     }
 
-    /// The topic seems to refuse the next record: puts what is known of it in doubt; false when that was done already.
-    pub(super) fn second_look(&mut self, id: TopicId) -> bool {
-        let looked = std::mem::replace(&mut self.known[id.index()].looked_twice, true);
+    /// The topic seems to refuse the next record: puts what is known of it in doubt; false when that was done already, or the
+    /// cluster has told of it lately. One in a hundred must not hold up the others; whoever was parked too early is tried again.
+    pub(super) fn second_look(&mut self, id: TopicId, now: Instant) -> bool {
+        let known = &mut self.known[id.index()];
+        let is_news = known.told_at.is_some_and(|at| now < at + NEWS);
+        let looked = std::mem::replace(&mut known.looked_twice, true) || is_news;
         if !looked {
             self.doubt(id);
         }
@@ -146,14 +200,18 @@ impl Topics {
     }
 
     /// A record has got its answer.
-    pub(super) fn answered(&mut self, id: TopicId) {
-        let inflight = &mut self.known[id.index()].inflight;
-        *inflight = inflight.saturating_sub(1);
+    pub(super) fn answered(&mut self, id: TopicId, number: u64, taken: bool) {
+        let known = &mut self.known[id.index()];
+        known.contacts.answered(number, taken);
+        known.inflight = known.inflight.saturating_sub(1);
     }
 
     /// Nothing is on its way any more: the producer is another one.
     pub(super) fn renewed(&mut self) {
-        self.known.iter_mut().for_each(|known| known.inflight = 0);
+        for known in &mut self.known {
+            known.inflight = 0;
+            known.contacts.forget();
+        }
     }
 
     /// Whoever waited is gone.
@@ -171,14 +229,32 @@ impl Topics {
     /// The topics to ask for: those that events wait for, and the others when `all` is asked.
     pub(super) fn doubtful(&self, scope: Scope) -> Vec<Asked> {
         let doubtful = |known: &&Known| match known.finding {
-            Finding::Exists(_) => scope == Scope::All,
-            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => known.is_needed(),
+            Finding::Exists(_) => scope == Scope::All || known.asked_after,
+            Finding::Unasked | Finding::Missing | Finding::Forbidden(_) | Finding::Unanswered(_) => {
+                known.is_needed() || known.asked_after
+            }
         };
-        let asked = |known: &Known| Asked { name: known.name.clone(), needed: known.is_needed(), doubts: known.doubts };
+        let asked = |known: &Known| Asked {
+            name: known.name.clone(),
+            needed: known.is_needed() || known.tried,
+            doubts: known.doubts,
+        };
         self.known.iter().filter(doubtful).map(asked).collect()
     }
 
-    pub(super) fn learn(&mut self, answers: Vec<Answer>) {
+    /// True when the cluster has told of the topic since then; otherwise it is asked.
+    pub(super) fn is_fresh(&mut self, id: TopicId, since: Instant) -> bool {
+        let known = &mut self.known[id.index()];
+        let fresh = known.told_at.is_some_and(|at| at >= since);
+        known.asked_after |= !fresh;
+        fresh
+    }
+
+    pub(super) fn learn(&mut self, answers: Vec<Answer>, now: Instant) {
+        if self.expired_at.get_or_insert(now).elapsed() >= CONTACT {
+            self.expired_at = Some(now);
+            self.known.iter_mut().for_each(|known| known.contacts.expire());
+        }
         for Answer { asked, finding } in answers {
             let Some(id) = self.ids.get(&asked.name) else { continue };
             let known = &mut self.known[id.index()];
@@ -186,13 +262,27 @@ impl Topics {
                 // It was asked before the doubt arose: the next question is under way, or will be.
                 continue;
             }
-            known.awaited &= !matches!(finding, Finding::Exists(_));
+            let exists = matches!(finding, Finding::Exists(_));
+            known.awaited &= !exists;
+            if exists && !std::mem::replace(&mut known.was_seen, true) {
+                self.news.push(known.name.clone());
+            }
+            known.asked_after = false;
+            if !matches!(finding, Finding::Unanswered(_)) {
+                known.told_at = Some(now);
+            }
             known.finding = match (std::mem::replace(&mut known.finding, Finding::Unasked), finding) {
                 // No answer is no news.
                 (known @ Finding::Exists(_), Finding::Unanswered(_)) => known,
                 (Finding::Exists(before), Finding::Exists(now)) => Finding::Exists(now.or_as_before(before)),
                 (_, finding) => finding,
             };
+            match &known.finding {
+                Finding::Exists(accepts) => known.contacts.resize(accepts.leaders.len()),
+                // Whatever comes in its place knows nobody.
+                Finding::Missing => known.contacts.expire(),
+                Finding::Unasked | Finding::Forbidden(_) | Finding::Unanswered(_) => {}
+            }
         }
     }
 
@@ -250,19 +340,36 @@ impl Topics {
             .collect()
     }
 
-    fn note(&mut self, name: &str) -> Option<TopicId> {
+    fn id(&mut self, name: &str) -> Option<TopicId> {
+        if let Some(id) = self.ids.get(name) {
+            return Some(*id);
+        }
         let id = TopicId(u16::try_from(self.known.len()).ok()?);
         self.ids.insert(name.to_owned(), id);
         self.known.push(Known {
             name: name.to_owned(),
             finding: Finding::Unasked,
-            awaited: true,
+            awaited: false,
+            asked_after: false,
+            tried: false,
+            was_seen: false,
+            told_at: None,
             inflight: 0,
             looked_twice: false,
             doubts: 0,
+            contacts: Contacts::default(),
         });
         Some(id)
     }
+}
+
+/// What a topic is looked at for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A dead letter is tried again, which is for this topic.
+    Trial,
+    /// Dead letters are kept in it.
+    Keep,
 }
 
 /// Which topics to ask for.
@@ -420,6 +527,7 @@ fn unknown(topic: &str, error: &KafkaError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Headers;
 
     /// The names of the topics to ask for, those that are needed with a star.
     fn asked(topics: &Topics, scope: Scope) -> Vec<String> {
@@ -435,7 +543,7 @@ mod tests {
             finding: finding.clone(),
         };
         let answers = names.iter().map(answer).collect();
-        topics.learn(answers);
+        topics.learn(answers, Instant::now());
     }
 
     fn exists() -> Finding {
@@ -450,11 +558,14 @@ mod tests {
             assert_eq!(asked(&topics, Scope::Waiting), [format!("{name}*")]);
             learn(&mut topics, &[name], &exists());
             assert_eq!(topics.get(name), Some((id, &exists())));
-            topics.offered(id);
+            let headers = Headers::default();
+            let record =
+                Record { topic: name, partition: None, key: b"", value: None, headers: &headers, timestamp_ms: 0 };
+            topics.offered(id, &record, 0);
         }
         let [old, next] = ["old", "next"].map(|name| topics.ids[name]);
-        topics.answered(old);
-        topics.answered(next);
+        topics.answered(old, 0, true);
+        topics.answered(next, 0, true);
         assert_eq!(asked(&topics, Scope::All), ["old", "busy*", "next"]);
         learn(&mut topics, &["old", "busy", "next"], &Finding::Missing);
         let missing =
@@ -466,6 +577,20 @@ mod tests {
         assert_eq!(missing(&topics).len(), 2);
         topics.renewed();
         assert_eq!(missing(&topics), ["topic \"next\" does not exist"]);
+    }
+
+    #[test]
+    fn a_topic_that_somebody_remembers_is_waited_for_and_no_news() {
+        let mut topics = Topics::default();
+        topics.existed(vec!["old".into()]);
+        for name in ["old", "new", "never"] {
+            topics.get(name).unwrap();
+        }
+        learn(&mut topics, &["old", "new"], &exists());
+        assert_eq!((topics.take_news(), topics.take_news()), (vec!["new".to_owned()], vec![]));
+        learn(&mut topics, &["old", "new", "never"], &Finding::Missing);
+        let given_up = ["old", "new", "never"].map(|name| topics.ids[name]).map(|id| topics.is_given_up(id));
+        assert_eq!(given_up, [false, false, true]);
     }
 
     #[test]
@@ -506,8 +631,9 @@ mod tests {
         learn(&mut topics, &["grown"], &exists());
         // Everything is asked for regularly; the topic grows, and a record for its new partition comes.
         let question = topics.doubtful(Scope::All);
-        assert!(topics.second_look(id));
-        topics.learn(question.into_iter().map(|asked| Answer { asked, finding: exists() }).collect());
+        assert!(topics.second_look(id, Instant::now() + NEWS));
+        let answers = question.into_iter().map(|asked| Answer { asked, finding: exists() }).collect();
+        topics.learn(answers, Instant::now());
         assert_eq!(
             topics.get("grown"),
             Some((id, &Finding::Unasked)),
@@ -515,6 +641,6 @@ mod tests {
         );
         learn(&mut topics, &["grown"], &exists());
         assert_eq!(topics.get("grown"), Some((id, &exists())));
-        assert!(!topics.second_look(id), "the cluster has said it twice");
+        assert!(!topics.second_look(id, Instant::now() + NEWS), "the cluster has said it twice");
     }
 }

@@ -1,4 +1,4 @@
-//! The SQL side of PostgreSQL: facts about server, slot, publication and tables, and the position table.
+//! The SQL side of PostgreSQL: facts about server, slot, publication and tables, the position table, and dead letters.
 //!
 //! A `Connection` enters, facts leave. Every session has an empty `search_path`, row security off (a filtered read
 //! fails instead of lying) and a limit on every statement and lock. Everything works with the rights that `init`
@@ -6,6 +6,8 @@
 //! ended the session between two statements.
 
 mod facts;
+mod letters;
+mod mail;
 mod place;
 mod quote;
 mod session;
@@ -20,6 +22,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
 pub use facts::{Column, Holder, Publication, PublishedTable, Server, Slot, SlotKind, Table, TableKind, Transaction};
+pub use letters::{Desk, LetterCounts, Letters, Patience, SettledLetter, Wanted};
+pub use mail::{Attempt, Changed, Filter, LetterGroup, LetterLine, LetterPage};
 pub use place::{Claim, Place};
 pub use quote::{quote_identifier, quote_literal};
 
@@ -70,6 +74,11 @@ impl Catalog {
 
     async fn row(&self, what: &str, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
         self.answer(what, self.client.query_opt(sql, parameters), self.limit).await
+    }
+
+    /// How many rows a statement wrote.
+    async fn affected(&self, what: &str, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<u64> {
+        self.answer(what, self.client.execute(sql, parameters), self.limit).await
     }
 
     /// The server ends a statement that takes longer than its timeout and says so; twice the limit is for a server

@@ -44,6 +44,7 @@ pub struct Survey {
     pub spill: Option<Spill>,
     pub position_table: Option<PositionTable>,
     pub place: Option<Place>,
+    pub letters: LetterStore,
 }
 
 /// How the server is set up.
@@ -102,7 +103,7 @@ pub struct AnySlot {
 pub struct Senders {
     /// All of them.
     pub all: i64,
-    /// Those that hold no logical slot: physical standbys, and backups.
+    /// Those that stream without a logical slot: physical standbys.
     pub physical: i64,
 }
 
@@ -182,6 +183,52 @@ pub struct PositionTable {
     pub update: bool,
 }
 
+/// Where dead letters are kept in the database, and what is there of our slot.
+#[derive(Debug, Clone, Default)]
+pub struct LetterStore {
+    /// The tables of schema `outboxd`.
+    pub tables: Vec<OwnTable>,
+    /// `None` when they cannot be read.
+    pub open: Option<OpenLetters>,
+    /// One while the line is paused, none otherwise; `None` when nobody can tell.
+    pub pauses: Option<Vec<Pause>>,
+}
+
+/// A table of schema `outboxd`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct OwnTable {
+    /// Its name, without the schema.
+    pub name: String,
+    /// We may use its schema.
+    pub usage: bool,
+    /// What we may do with it, of SELECT, INSERT, UPDATE and DELETE.
+    pub rights: Vec<String>,
+    /// The names of its columns.
+    pub columns: Vec<String>,
+}
+
+/// The letters that are neither delivered nor discarded.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct OpenLetters {
+    /// All of them.
+    pub all: i64,
+    /// Those that wait for a person.
+    pub failed: i64,
+    /// How many seconds ago the oldest of these was parked.
+    pub oldest_failed: Option<f64>,
+    /// How many keys of topics they have.
+    pub keys: i64,
+}
+
+/// A line that stands until somebody resumes it.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Pause {
+    /// Since so many seconds.
+    pub seconds: f64,
+    /// Why.
+    pub message: String,
+}
+
 impl Catalog {
     /// Asks everything that `outboxd check` judges. Only a lost session is an error.
     pub async fn survey(&self, ask: &Ask<'_>) -> Result<Survey> {
@@ -203,7 +250,23 @@ impl Catalog {
             spill: self.object(SPILL, &[&ask.slot]).await?,
             position_table,
             place,
+            letters: self.letter_store(ask.slot).await?,
         })
+    }
+
+    async fn letter_store(&self, slot: &str) -> Result<LetterStore> {
+        let tables: Vec<OwnTable> = self.objects(OWN_TABLES, &[]).await?;
+        let is_readable = |table: &OwnTable| table.usage && table.rights.iter().any(|right| right == "SELECT");
+        let has = |name: &str| tables.iter().any(|table| table.name == name && is_readable(table));
+        let open = match has("dead_letter") {
+            true => self.unless_hidden(self.object(OPEN_LETTERS, &[&slot]).await)?.flatten(),
+            false => None,
+        };
+        let pauses = match has("pause") {
+            true => self.unless_hidden(self.objects(PAUSES, &[&slot]).await)?,
+            false => None,
+        };
+        Ok(LetterStore { open, pauses, tables })
     }
 
     async fn setup(&self) -> Result<Setup> {
@@ -274,7 +337,9 @@ const ROLE: &str = "SELECT jsonb_build_object('name', rolname, 'superuser', rols
 
 const SLOTS: &str = "SELECT to_jsonb(s)::text FROM pg_replication_slots AS s";
 
-const SENDERS: &str = "SELECT jsonb_build_object('all', count(*), 'physical', count(*) FILTER (WHERE NOT EXISTS \
+// A session that has not begun to stream may be anybody's, our own too. Without pg_read_all_stats the state is hidden.
+const SENDERS: &str = "SELECT jsonb_build_object('all', count(*), 'physical', count(*) FILTER (WHERE \
+    coalesce(r.state, 'streaming') IN ('catchup', 'streaming') AND NOT EXISTS \
     (SELECT FROM pg_replication_slots AS s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')))::text \
     FROM pg_stat_replication AS r";
 
@@ -303,6 +368,26 @@ const POSITION_TABLE: &str = "SELECT jsonb_build_object('usage', has_schema_priv
     'update', has_table_privilege(c.oid, 'UPDATE'))::text \
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
     WHERE n.nspname = 'outboxd' AND c.relname = 'position'";
+
+const OWN_TABLES: &str = "SELECT jsonb_build_object('name', c.relname, \
+    'usage', has_schema_privilege(n.oid, 'USAGE'), \
+    'rights', (SELECT coalesce(jsonb_agg(r.name), '[]') \
+      FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r (name) \
+      WHERE has_table_privilege(c.oid, r.name)), \
+    'columns', (SELECT coalesce(jsonb_agg(a.attname), '[]') FROM pg_attribute AS a \
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped))::text \
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE n.nspname = 'outboxd' AND c.relkind IN ('r', 'p')";
+
+// Only open letters are read, which have an index of their own: those that are settled may be many.
+const OPEN_LETTERS: &str = "SELECT jsonb_build_object('all', count(*), \
+    'failed', count(*) FILTER (WHERE d.state = 'failed'), \
+    'oldest_failed', extract(epoch FROM clock_timestamp() - min(d.parked_at) FILTER (WHERE d.state = 'failed')), \
+    'keys', count(DISTINCT d.lane))::text \
+    FROM outboxd.dead_letter AS d WHERE d.slot = $1 AND d.state IN ('pending', 'retrying', 'failed')";
+
+const PAUSES: &str = "SELECT jsonb_build_object('message', p.message, \
+    'seconds', extract(epoch FROM clock_timestamp() - p.since))::text FROM outboxd.pause AS p WHERE p.slot = $1";
 
 /// Up to 1000 rows: the newest 900 and the oldest 100 by an indexed id, or any when no index can order them.
 fn sample_sql(table: &OutboxTable, outbox: &Outbox, route_columns: &BTreeSet<String>) -> String {

@@ -4,6 +4,7 @@
 //! mapped by name when a `Relation` arrives, so rows cost no look-ups. A row is counted only when it is taken: the
 //! same message can be read again after the sink was full, and gets the same position.
 
+mod keep;
 mod layout;
 mod logical;
 mod row;
@@ -11,6 +12,7 @@ mod value;
 
 use std::collections::HashMap;
 
+pub use keep::Kept;
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
 pub use row::{Row, unix_ms};
@@ -88,8 +90,11 @@ enum Table {
 #[derive(Debug)]
 struct Mapping {
     table: String,
+    schema_and_name: (String, String),
     /// In column order.
     columns: Vec<MappedColumn>,
+    /// All columns in order, mapped or not, each with its type.
+    described: Vec<(String, u32)>,
 }
 
 #[derive(Debug)]
@@ -242,7 +247,7 @@ impl Outbox {
                     Ok(cell) => self.cells[column.place.0] = cell,
                     Err(problem) => {
                         let message = format!("column \"{}\" of {}: {problem}", column.name, mapping.table);
-                        return Ok(Step::Rejected(self.rejected(position, committed_at, body, message)));
+                        return Ok(Step::Rejected(self.unreadable_row(position, committed_at, body, message)));
                     }
                 }
             }
@@ -267,7 +272,7 @@ impl Outbox {
             Ok(()) => Ok(self.row_or_reject(position, committed_at, body)),
             Err(problem) => {
                 let message = format!("logical message with prefix \"{prefix}\": {problem}");
-                Ok(Step::Rejected(self.rejected(position, committed_at, body, message)))
+                Ok(Step::Rejected(self.unreadable_row(position, committed_at, body, message)))
             }
         }
     }
@@ -276,7 +281,7 @@ impl Outbox {
         let row = self.row(position, committed_at, body);
         match row.bytes(Place::ID) {
             Some(_) => Step::Row(row),
-            None => Step::Rejected(self.rejected(position, committed_at, body, "it has no id".into())),
+            None => Step::Rejected(row.rejected("unreadable", "it has no id".into())),
         }
     }
 
@@ -284,9 +289,8 @@ impl Outbox {
         Row { position, committed_at, cells: &self.cells, message, scratch: &self.scratch }
     }
 
-    fn rejected(&self, position: Position, committed_at: i64, body: &[u8], message: String) -> Rejected {
-        let event = self.row(position, committed_at, body).id();
-        Rejected { position, event, reason: "unreadable", message }
+    fn unreadable_row(&self, position: Position, committed_at: i64, body: &[u8], message: String) -> Rejected {
+        self.row(position, committed_at, body).rejected("unreadable", message)
     }
 
     fn next_position(&self) -> Result<(Position, i64)> {
@@ -343,7 +347,9 @@ fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layo
         }
     }
     mapped.sort_by_key(|column| (column.index, column.place));
-    Ok(Mapping { table, columns: mapped })
+    let described = relation.columns().map(|column| (column.name.to_owned(), column.type_oid)).collect();
+    let schema_and_name = (relation.schema.to_owned(), relation.name.to_owned());
+    Ok(Mapping { table, schema_and_name, columns: mapped, described })
 }
 
 /// `None` when the type cannot play its part at all.
@@ -489,7 +495,9 @@ mod tests {
                 let cells = (0..places).map(|place| row.bytes(Place(place)).map(<[u8]>::to_vec)).collect();
                 Seen::Row(row.position.row, cells, row.timestamp_ms())
             }
-            Step::Rejected(rejected) => Seen::Rejected(rejected.position.row, rejected.event, rejected.message),
+            Step::Rejected(Rejected { position, event, rejection, .. }) => {
+                Seen::Rejected(position.row, event.unwrap_or_default(), rejection.message)
+            }
             Step::Mark(lsn) => Seen::Mark(lsn),
             Step::TextNeeded(column) => Seen::TextNeeded(column),
             Step::Odd(odd) => Seen::Odd(odd),
@@ -743,10 +751,10 @@ mod tests {
         let mut outbox = simple();
         read(&mut outbox, &relation(5, "outbox", &[("id", INT8), ("payload", TEXT)]));
         let seen = read(&mut outbox, &insert(5, &[Null, Binary(b"p")]));
-        assert_eq!(seen, Seen::Rejected(1, "without id".into(), "it has no id".into()));
+        assert_eq!(seen, Seen::Rejected(1, String::new(), "it has no id".into()));
         let seen = read(&mut outbox, &insert(5, &[Binary(b"odd"), Binary(b"p")]));
         let text = "column \"id\" of table \"app.outbox\": an integer of an unknown size";
-        assert_eq!(seen, Seen::Rejected(1, "without id".into(), text.into()));
+        assert_eq!(seen, Seen::Rejected(1, String::new(), text.into()));
     }
 
     #[test]
@@ -773,10 +781,10 @@ mod tests {
     fn a_logical_message_that_cannot_be_read_is_rejected_with_what_is_known_of_it() {
         let mut outbox = simple();
         for (content, event, problem) in [
-            ("{\"payload\": 1}", "without id", "it has no id"),
-            ("{\"id\": null}", "without id", "it has no id"),
-            ("", "without id", "its content is not a JSON object"),
-            ("[1]", "without id", "its content is not a JSON object"),
+            ("{\"payload\": 1}", "", "it has no id"),
+            ("{\"id\": null}", "", "it has no id"),
+            ("", "", "its content is not a JSON object"),
+            ("[1]", "", "its content is not a JSON object"),
             ("{\"id\": 1} x", "1", "its content is not a JSON object"),
             ("{\"id\": 1, \"payload\": {", "1", "its content is not a JSON object"),
         ] {

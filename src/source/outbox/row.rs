@@ -2,7 +2,9 @@
 
 use super::layout::Place;
 use super::value::{Cell, parse_time};
+use crate::dead_letter::Rejection;
 use crate::lsn::Position;
+use crate::record::Rejected;
 
 /// Microseconds from 1970-01-01 to 2000-01-01, PostgreSQL's epoch.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
@@ -48,9 +50,15 @@ impl<'a> Row<'a> {
         Ok(unix_ms(finite.unwrap_or(self.committed_at)))
     }
 
-    /// The event's id as text, for messages.
-    pub fn id(&self) -> String {
-        self.bytes(Place::ID).map_or_else(|| "without id".into(), |id| String::from_utf8_lossy(id).into_owned())
+    /// A column as text, for people; what is not UTF-8 in it is replaced.
+    pub fn text(&self, place: Place) -> Option<String> {
+        self.bytes(place).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// The row cannot be published, for this reason.
+    pub fn rejected(&self, reason: &'static str, message: String) -> Rejected {
+        let Row { position, committed_at, .. } = *self;
+        Rejected { position, committed_at, event: self.text(Place::ID), rejection: Rejection { reason, message } }
     }
 }
 

@@ -174,6 +174,35 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
+/// A time as PostgreSQL prints it, in ISO style and UTC; the type tells whether with a zone. `parse_time` reads it.
+pub fn time_text(micros: i64, type_oid: u32) -> String {
+    match micros {
+        i64::MAX => return "infinity".to_owned(),
+        i64::MIN => return "-infinity".to_owned(),
+        _ => {}
+    }
+    const DAY: i64 = 86_400_000_000;
+    let (year, month, day) = civil_from_days(micros.div_euclid(DAY) + 10_957);
+    let (year, era) = if year <= 0 { (1 - year, " BC") } else { (year, "") };
+    let (seconds, micros) = (micros.rem_euclid(DAY) / 1_000_000, micros.rem_euclid(1_000_000));
+    let fraction = if micros == 0 { String::new() } else { format!(".{micros:06}") };
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let (fraction, zone) = (fraction.trim_end_matches('0'), if type_oid == 1184 { "+00" } else { "" });
+    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}{fraction}{zone}{era}")
+}
+
+/// The reverse of `days_from_civil`.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days - era * 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day_of_year - (153 * shifted + 2) / 5 + 1)
+}
+
 fn scratched(scratch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), String>) -> Result<Cell, String> {
     let start = scratch.len();
     write(scratch)?;

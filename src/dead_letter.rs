@@ -1,0 +1,219 @@
+//! An event that cannot be published now: what is kept of it, so that it can be later.
+//!
+//! A `DeadLetter` is what the pipeline hands to the store. It is stored before the row's ticket is settled, so that an
+//! event is at any time in Kafka, in the parking lot, or still in front of the slot. Pure values, no I/O.
+
+use serde_json::{Map, Value, json};
+
+use crate::lsn::Position;
+
+/// A column up to this size is kept of an event that is too large as a whole.
+pub const SMALL: usize = 4096;
+
+/// What is stored of a rejected event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Where it stands in the WAL.
+    pub position: Position,
+    /// When it was committed, microseconds since 2000-01-01 UTC.
+    pub committed_at: i64,
+    /// Where it was written.
+    pub origin: Origin,
+    /// Its id, where it has one.
+    pub event: Option<String>,
+    /// Its type, where it has one.
+    pub event_type: Option<String>,
+    /// Where it was to go, as far as its route could tell.
+    pub lane: Lane,
+    /// The row as it was read.
+    pub columns: Vec<Column>,
+    /// Columns that are too large to be kept, or that the relay cannot read: only the table has them.
+    pub not_kept: Vec<String>,
+    /// Why it was rejected.
+    pub rejection: Rejection,
+}
+
+impl DeadLetter {
+    /// What it takes of memory until it is stored.
+    pub fn weight(&self) -> u64 {
+        let column = |column: &Column| column.name.len() + column.value.as_ref().map_or(0, Vec::len) + 100;
+        1000 + self.columns.iter().map(column).sum::<usize>() as u64
+    }
+
+    /// Leaves large columns out, for whoever does not take them: only the table has them then. False when there are none, and of
+    /// a message, which is nowhere else.
+    pub fn leave_large_out(&mut self) -> bool {
+        if let Origin::Messages(_) = self.origin {
+            return false;
+        }
+        let is_large = |column: &mut Column| column.value.as_ref().is_some_and(|value| value.len() > SMALL);
+        let large: Vec<Column> = self.columns.extract_if(.., is_large).collect();
+        self.not_kept.extend(large.iter().map(|column| column.name.clone()));
+        !large.is_empty()
+    }
+
+    /// Escapes characters beyond ASCII, which not every database takes. False when there are none.
+    pub fn make_plain(&mut self) -> bool {
+        let mut is_changed = false;
+        let texts = [&mut self.event, &mut self.event_type].into_iter().flatten().chain([&mut self.rejection.message]);
+        for text in texts.filter(|text| !text.is_ascii()) {
+            *text = text.escape_default().to_string();
+            is_changed = true;
+        }
+        is_changed
+    }
+
+    /// What is written of it where letters are kept in a topic.
+    pub fn document(&self, slot: &str) -> Document {
+        let text = |value: &Option<Vec<u8>>| match value {
+            None => Value::Null,
+            Some(bytes) => readable(bytes),
+        };
+        let columns: Map<String, Value> =
+            self.columns.iter().map(|column| (column.name.clone(), text(&column.value))).collect();
+        let origin = match &self.origin {
+            Origin::Table(schema, name) => format!("{schema}.{name}"),
+            Origin::Messages(prefix) => prefix.clone(),
+        };
+        let Rejection { reason, message } = &self.rejection;
+        let value = json!({
+            "slot": slot, "position": self.position.to_string(), "origin": origin, "event": self.event,
+            "event_type": self.event_type, "topic": self.lane.topic, "key": text(&self.lane.key),
+            "reason": reason, "message": message, "columns": columns, "not_kept": self.not_kept,
+        });
+        let key = self.event.clone().unwrap_or_else(|| self.position.to_string());
+        let headers = vec![("reason", reason.to_string()), ("message", message.clone()), ("origin", origin)];
+        Document { key, value: value.to_string(), headers }
+    }
+}
+
+/// A dead letter as a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// The event's id, or its position where it has none.
+    pub key: String,
+    /// A JSON object.
+    pub value: String,
+    /// What to know without reading the value.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+/// Text as it is, other bytes in hexadecimal.
+fn readable(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!(text),
+        Err(_) => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+    }
+}
+
+/// Where an event was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A table, by schema and name.
+    Table(String, String),
+    /// Logical messages with this prefix.
+    Messages(String),
+}
+
+/// Topic and key: what order is promised for. Each is unknown where the route could not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lane {
+    /// The topic's name.
+    pub topic: Option<String>,
+    /// The key's bytes.
+    pub key: Option<Vec<u8>>,
+}
+
+/// One column as it was read: the bytes that PostgreSQL prints, `bytea` as its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// As the table calls it.
+    pub name: String,
+    /// `None` is NULL.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Why an event was rejected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// A stable word for machines, the label of `outboxd_events_rejected_total`.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// The reasons that a rejection can have, for metrics and documents.
+pub const REASONS: [&str; 10] = [
+    BEHIND,
+    "headers",
+    "key",
+    "partition",
+    "refused",
+    "timestamp",
+    "too_large",
+    "topic",
+    "unknown_topic",
+    "unreadable",
+];
+
+/// Nothing is wrong with the event: an earlier one of its key is parked, and order is kept.
+pub const BEHIND: &str = "behind";
+
+/// That there is a letter of a row which may come again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownLetter {
+    /// Where the row stands.
+    pub position: Position,
+    /// The letter is of this cluster, as in `Claimed`; in another one its position may be another row's.
+    pub is_current: bool,
+    /// The event's id, which tells.
+    pub event: Option<String>,
+}
+
+/// A topic and a key with a letter that is neither delivered nor discarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenLane {
+    /// The topic's name.
+    pub topic: String,
+    /// The key's bytes.
+    pub key: Vec<u8>,
+    /// The oldest such letter; `None` when it is another cluster's, and so before all rows of this one.
+    pub first: Option<Position>,
+}
+
+/// A letter that the relay has claimed, to publish it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// Its number in the store.
+    pub id: i64,
+    /// By which claim: a number alone may mean another letter, after a failover.
+    pub owner: String,
+    /// How often it was tried so far.
+    pub attempts: u32,
+    /// The letter is of this cluster: its position can be compared with others, whatever the timeline, because a letter comes
+    /// behind its event in the WAL, and no server has the one without the other.
+    pub is_current: bool,
+    /// Where it was to go when it was parked.
+    pub lane: Lane,
+    /// Where it was written.
+    pub origin: Origin,
+    /// Where it stands in the WAL.
+    pub position: Position,
+    /// When it was committed, microseconds since 2000-01-01 UTC.
+    pub committed_at: i64,
+    /// The row as it was read.
+    pub columns: Vec<Column>,
+    /// Columns that were not kept, and could not be read again from the table.
+    pub not_kept: Vec<String>,
+}
+
+/// What became of a try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in Kafka.
+    Delivered,
+    /// It was rejected again: one attempt more.
+    Rejected(Rejection),
+    /// It could not be tried: nobody's fault, and no attempt.
+    PutBack,
+}

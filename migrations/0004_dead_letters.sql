@@ -43,7 +43,7 @@ CREATE TABLE outboxd.dead_letter (
 );
 
 -- The open letters of a lane, as in the WAL.
-CREATE INDEX dead_letter_lane ON outboxd.dead_letter (slot, lane, commit_lsn, row_number, id)
+CREATE INDEX dead_letter_lane ON outboxd.dead_letter (slot, lane, system_id, commit_lsn, row_number, id)
     WHERE state IN ('pending', 'retrying', 'failed');
 
 -- What is due, with all that is needed to find its lanes without reading the letters themselves.

@@ -145,16 +145,11 @@ impl Catalog {
         Ok(rows.iter().map(known).collect())
     }
 
-    /// The lanes, of known topic and key, that have an open letter: pending, retrying or failed. At most `most`, the
-    /// oldest first.
+    /// The lanes, of known topic and key, that have an open letter: pending, retrying or failed. At most `most`.
     pub async fn open_lanes(&self, desk: &Desk, most: usize) -> Result<Vec<OpenLane>> {
-        let sql = "SELECT DISTINCT ON (d.lane) d.topic, d.key, CASE WHEN d.system_id = $2 THEN d.commit_lsn END, d.row_number \
-                   FROM outboxd.dead_letter AS d \
-                   WHERE d.slot = $1 AND d.lane IS NOT NULL AND d.state IN ('pending', 'retrying', 'failed') \
-                   ORDER BY d.lane, (d.system_id = $2), d.commit_lsn, d.row_number LIMIT $3";
         let (system, _) = desk.history();
         let what = about("list the lanes of", &desk.slot);
-        let rows = self.rows(&what, sql, &[&desk.slot, &system, &saturated(most)]).await?;
+        let rows = self.rows(&what, &sql::open_lanes(), &[&desk.slot, &system, &saturated(most)]).await?;
         let lane = |row: &Row| OpenLane {
             topic: row.get(0),
             key: row.get(1),

@@ -217,3 +217,58 @@ pub enum Outcome {
     /// It could not be tried: nobody's fault, and no attempt.
     PutBack,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsn::Lsn;
+
+    fn letter(origin: Origin) -> DeadLetter {
+        let column = |name: &str, bytes: usize| Column { name: name.into(), value: Some(vec![b'x'; bytes]) };
+        DeadLetter {
+            position: Position { commit: Lsn(1), row: 1 },
+            committed_at: 0,
+            origin,
+            event: Some("7".into()),
+            event_type: Some("paid".into()),
+            lane: Lane::default(),
+            columns: vec![column("id", 1), column("payload", SMALL + 1), column("note", SMALL)],
+            not_kept: Vec::new(),
+            rejection: Rejection { reason: "too_large", message: "no".into() },
+        }
+    }
+
+    #[test]
+    fn only_large_columns_of_a_row_are_left_out_and_named() {
+        let mut row = letter(Origin::Table("public".into(), "outbox".into()));
+        assert!(row.leave_large_out());
+        assert_eq!((row.columns.len(), row.not_kept.as_slice()), (2, &["payload".to_owned()][..]));
+        assert!(!row.leave_large_out(), "there is nothing left to leave out");
+    }
+
+    #[test]
+    fn nothing_of_a_message_is_left_out_because_it_is_nowhere_else() {
+        let mut message = letter(Origin::Messages("outbox".into()));
+        assert!(!message.leave_large_out());
+        assert_eq!((message.columns.len(), message.not_kept.len()), (3, 0));
+    }
+
+    #[test]
+    fn text_beyond_ascii_is_escaped_and_columns_stay_as_they_are() {
+        let mut row = letter(Origin::Table("public".into(), "outbox".into()));
+        assert!(!row.make_plain());
+        row.event_type = Some("5 €".into());
+        assert!(row.make_plain());
+        assert_eq!((row.event_type.as_deref(), row.columns.len()), (Some("5 \\u{20ac}"), 3));
+    }
+
+    #[test]
+    fn a_letter_in_a_topic_is_a_json_object_with_the_reason_beside_it() {
+        let mut row = letter(Origin::Table("public".into(), "outbox".into()));
+        row.columns.push(Column { name: "raw".into(), value: Some(vec![0xFF]) });
+        let Document { key, value, headers } = row.document("orders");
+        let value: Value = serde_json::from_str(&value).unwrap();
+        assert_eq!((key.as_str(), headers[0].1.as_str()), ("7", "too_large"));
+        assert_eq!((&value["slot"], &value["columns"]["raw"]["hex"]), (&json!("orders"), &json!("ff")));
+    }
+}

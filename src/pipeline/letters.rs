@@ -140,7 +140,6 @@ impl Letters {
         if same {
             // From now on the ledger knows.
             self.shelf.letters.remove(&position);
-            self.lanes.newest = self.lanes.newest.max(position);
         }
         Some(same)
     }

@@ -236,8 +236,8 @@ pub const MUTANTS: [Mutant; 41] = [
     Mutant {
         name: "wait for a key although letters stand further on",
         file: LETTERS,
-        text: "            self.lanes.newest = self.lanes.newest.max(position);\n        }\n        Some(same)\n",
-        instead: "        }\n        Some(same)\n",
+        text: "                letters.lanes.newest = letters.lanes.newest.max(letter.position);\n",
+        instead: "",
     },
     Mutant {
         name: "let a refused row wait for a key that only its letter can free",

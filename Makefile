@@ -50,7 +50,7 @@ test-matrix: ## run the version-dependent tests on PostgreSQL 14, 17 and 18
 soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, after SEEDS simulated histories and EVENTS with bad ones
 	scripts/setup test
 	OUTBOXD_SEEDS=$(SEEDS) OUTBOXD_FIRST_SEED=$(FIRST_SEED) cargo test --release --locked --test pipeline -- --nocapture
-	OUTBOXD_SOAK_EVENTS=$(EVENTS) cargo test --release --locked --test soak a_million_events -- --ignored --nocapture
+	OUTBOXD_SOAK_EVENTS=$(EVENTS) cargo test --release --locked --test soak a_million_events -- --ignored --nocapture --test-threads=1
 	OUTBOXD_SOAK_MINUTES=$(MINUTES) OUTBOXD_SOAK_RATE=$(RATE) OUTBOXD_SOAK_SEED=$(SEED) \
 	    cargo test --release --locked --test soak -- --ignored --nocapture --exact soak; code=$$?; \
 	    echo "the whole table: target/soak/report.md"; tail -n 18 target/soak/report.md; exit $$code

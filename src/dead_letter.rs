@@ -46,10 +46,10 @@ impl DeadLetter {
         if let Origin::Messages(_) = self.origin {
             return false;
         }
-        let is_large = |column: &mut Column| column.value.as_ref().is_some_and(|value| value.len() > SMALL);
-        let large: Vec<Column> = self.columns.extract_if(.., is_large).collect();
-        self.not_kept.extend(large.iter().map(|column| column.name.clone()));
-        !large.is_empty()
+        let large = take_large(&mut self.columns);
+        let is_any = !large.is_empty();
+        self.not_kept.extend(large);
+        is_any
     }
 
     /// Escapes characters beyond ASCII, which not every database takes. False when there are none.
@@ -65,12 +65,8 @@ impl DeadLetter {
 
     /// What is written of it where letters are kept in a topic.
     pub fn document(&self, slot: &str) -> Document {
-        let text = |value: &Option<Vec<u8>>| match value {
-            None => Value::Null,
-            Some(bytes) => readable(bytes),
-        };
-        let columns: Map<String, Value> =
-            self.columns.iter().map(|column| (column.name.clone(), text(&column.value))).collect();
+        let column = |column: &Column| (column.name.clone(), readable(column.value.as_deref()));
+        let columns: Map<String, Value> = self.columns.iter().map(column).collect();
         let origin = match &self.origin {
             Origin::Table(schema, name) => format!("{schema}.{name}"),
             Origin::Messages(prefix) => prefix.clone(),
@@ -78,7 +74,7 @@ impl DeadLetter {
         let Rejection { reason, message } = &self.rejection;
         let value = json!({
             "slot": slot, "position": self.position.to_string(), "origin": origin, "event": self.event,
-            "event_type": self.event_type, "topic": self.lane.topic, "key": text(&self.lane.key),
+            "event_type": self.event_type, "topic": self.lane.topic, "key": readable(self.lane.key.as_deref()),
             "reason": reason, "message": message, "columns": columns, "not_kept": self.not_kept,
         });
         let key = self.event.clone().unwrap_or_else(|| self.position.to_string());
@@ -98,12 +94,25 @@ pub struct Document {
     pub headers: Vec<(&'static str, String)>,
 }
 
-/// Text as it is, other bytes in hexadecimal.
-fn readable(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!(text),
-        Err(_) => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+/// Takes the large columns away. Answers with their names.
+pub fn take_large(columns: &mut Vec<Column>) -> Vec<String> {
+    let is_large = |column: &mut Column| column.value.as_ref().is_some_and(|value| value.len() > SMALL);
+    columns.extract_if(.., is_large).map(|column| column.name).collect()
+}
+
+/// Text where the bytes are text, else `{"hex": "…"}`.
+pub fn readable(value: Option<&[u8]>) -> Value {
+    match value.map(|value| std::str::from_utf8(value).map_err(|_| value)) {
+        None => Value::Null,
+        Some(Ok(text)) => json!(text),
+        Some(Err(value)) => json!({ "hex": hex(value) }),
     }
+}
+
+/// Two digits for each byte.
+pub fn hex(value: &[u8]) -> String {
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+    value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xF)]).collect()
 }
 
 /// Where an event was written.

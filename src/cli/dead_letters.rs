@@ -13,11 +13,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use outboxd::config::{Config, Outbox, OutboxSource, Store};
+use outboxd::config::{Config, Outbox, Store};
 use outboxd::dead_letter::{Claimed, Column, Origin};
 use outboxd::error::{Error, Result};
 use outboxd::pipeline;
 use outboxd::source::catalog::{Catalog, Changed, Filter, LetterLine, LetterPage};
+use outboxd::source::pg_micros;
 use tokio::time::sleep;
 
 use super::letters_view::{self, Deed, Ends, Listing, Plan, Sheet, Summary};
@@ -137,7 +138,7 @@ impl<'a> Office<'a> {
     async fn show(&self, args: &Show) -> Outcome {
         let page = self.catalog.letter(self.slot(), args.id).await?;
         let page = page.ok_or_else(|| unknown(args.id, self.slot()))?;
-        let outbox = block(&self.config.outbox, &page.line.origin);
+        let outbox = pipeline::block(&self.config.outbox, &page.line.origin);
         let again = match outbox {
             Some(outbox) => self.read_again(&page, outbox).await,
             None => Vec::new(),
@@ -451,17 +452,6 @@ fn due(count: u64, rate: Option<NonZeroU32>) -> Duration {
     rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(count as f64 / f64::from(rate.get())))
 }
 
-/// The `[[outbox]]` block that a letter's event was read by.
-fn block<'a>(outboxes: &'a [Outbox], origin: &Origin) -> Option<&'a Outbox> {
-    outboxes.iter().find(|outbox| match (&outbox.source, origin) {
-        (OutboxSource::Table { schema, name }, Origin::Table(in_schema, table)) => schema == in_schema && name == table,
-        (OutboxSource::MessagePrefix(prefix), Origin::Messages(of)) => prefix == of,
-        (OutboxSource::Table { .. }, Origin::Messages(_)) | (OutboxSource::MessagePrefix(_), Origin::Table(..)) => {
-            false
-        }
-    })
-}
-
 /// The letter as the relay would claim it now.
 fn claimed(page: &LetterPage, again: &[Column]) -> Claimed {
     let is_missing = |name: &&String| !again.iter().any(|column| column.name == **name);
@@ -474,18 +464,9 @@ fn claimed(page: &LetterPage, again: &[Column]) -> Claimed {
         is_current: true,
         origin: page.line.origin.clone(),
         position: page.line.position,
-        committed_at: micros_since_2000(page.committed_at),
+        committed_at: pg_micros(page.committed_at),
         columns: page.columns.iter().chain(again).cloned().collect(),
         not_kept: page.not_kept.iter().filter(is_missing).cloned().collect(),
-    }
-}
-
-/// As the WAL counts time.
-fn micros_since_2000(time: SystemTime) -> i64 {
-    let start = SystemTime::UNIX_EPOCH + Duration::from_secs(946_684_800);
-    match time.duration_since(start) {
-        Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros),
     }
 }
 
@@ -547,7 +528,6 @@ fn unwritten(file: Option<&Path>, error: io::Error) -> Failure {
 mod tests {
     use clap::Parser;
     use clap::error::ErrorKind;
-    use outboxd::config::Columns;
 
     use super::*;
     use crate::cli::Cli;
@@ -630,41 +610,5 @@ mod tests {
         let error = examine("orders", &[1, 17], &states, Deed::Retry).unwrap_err();
         assert_eq!(error.to_string(), "dead letter 17 does not exist in slot \"orders\"");
         assert!(error.hint_text().is_some_and(|hint| hint.contains("list")));
-    }
-
-    #[test]
-    fn the_block_of_a_letter_is_that_of_its_table_or_prefix() {
-        let outbox = |source: OutboxSource, payload: &str| Outbox {
-            source,
-            columns: Columns {
-                id: "id".into(),
-                aggregate_type: None,
-                aggregate_id: None,
-                event_type: None,
-                payload: payload.into(),
-                timestamp: None,
-                headers: None,
-                partition: None,
-            },
-        };
-        let outboxes = [
-            outbox(OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, "a"),
-            outbox(OutboxSource::MessagePrefix("outbox".into()), "b"),
-        ];
-        for (origin, payload) in [
-            (Origin::Table("public".into(), "outbox".into()), Some("a")),
-            (Origin::Messages("outbox".into()), Some("b")),
-            (Origin::Table("app".into(), "outbox".into()), None),
-            (Origin::Messages("other".into()), None),
-        ] {
-            assert_eq!(block(&outboxes, &origin).map(|outbox| outbox.columns.payload.as_str()), payload, "{origin:?}");
-        }
-    }
-
-    #[test]
-    fn commit_times_are_counted_as_the_wal_counts_them() {
-        let at = |secs: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
-        assert_eq!(micros_since_2000(at(946_684_801)), 1_000_000);
-        assert_eq!(micros_since_2000(at(946_684_799)), -1_000_000);
     }
 }

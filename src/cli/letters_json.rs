@@ -2,13 +2,13 @@
 //!
 //! Bytes are text where they are text, else `{"hex": "…"}`.
 
-use outboxd::dead_letter::{Column, Origin, Rejection};
+use outboxd::dead_letter::{Column, Origin, Rejection, readable};
 use outboxd::pipeline::Preview;
 use outboxd::source::catalog::{Attempt, LetterGroup, LetterLine, LetterPage};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::letters_view::{hex, size, time};
+use super::letters_view::{size, time};
 
 /// So many letters that are alike.
 pub fn group(group: &LetterGroup) -> Value {
@@ -37,7 +37,7 @@ pub fn line(line: &LetterLine) -> Map<String, Value> {
         ("event", json!(line.event)),
         ("event_type", json!(line.event_type)),
         ("topic", json!(line.lane.topic)),
-        ("key", value(line.lane.key.as_deref())),
+        ("key", readable(line.lane.key.as_deref())),
         ("position", json!(line.position.to_string())),
         ("attempts", json!(line.attempts)),
         ("attempts_left", json!(line.attempts_left)),
@@ -48,7 +48,7 @@ pub fn line(line: &LetterLine) -> Map<String, Value> {
 
 /// A line's members, and all others.
 pub fn page(page: &LetterPage, slot: &str) -> Map<String, Value> {
-    let column = |column: &Column| (column.name.clone(), value(column.value.as_deref()));
+    let column = |column: &Column| (column.name.clone(), readable(column.value.as_deref()));
     let attempt = |attempt: &Attempt| {
         let Attempt { number, at, reason, message } = attempt;
         json!({ "number": number, "at": time(*at), "reason": reason, "message": message })
@@ -76,27 +76,18 @@ pub fn page(page: &LetterPage, slot: &str) -> Map<String, Value> {
 pub fn preview(preview: &Result<Preview, Rejection>) -> Value {
     // A list: a name may occur more than once.
     let header =
-        |(name, content): &(String, Option<Vec<u8>>)| json!({ "name": name, "value": value(content.as_deref()) });
+        |(name, content): &(String, Option<Vec<u8>>)| json!({ "name": name, "value": readable(content.as_deref()) });
     match preview {
         Ok(record) => json!({ "record": {
             "topic": record.topic,
             "partition": record.partition,
-            "key": value(Some(&record.key)),
+            "key": readable(Some(&record.key)),
             "headers": record.headers.iter().map(header).collect::<Value>(),
             "timestamp_ms": record.timestamp_ms,
             "value_bytes": record.value.as_ref().map(Vec::len),
             "bytes": size(record),
         } }),
         Err(Rejection { reason, message }) => json!({ "rejected": { "reason": reason, "message": message } }),
-    }
-}
-
-/// Text where the bytes are text, else `{"hex": "…"}`.
-fn value(value: Option<&[u8]>) -> Value {
-    match value.map(|value| std::str::from_utf8(value).map_err(|_| value)) {
-        None => Value::Null,
-        Some(Ok(text)) => json!(text),
-        Some(Err(value)) => json!({ "hex": hex(value) }),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use outboxd::dead_letter::{Column, Origin, Rejection};
+use outboxd::dead_letter::{Column, Origin, Rejection, hex};
 use outboxd::pipeline::Preview;
 use outboxd::source::catalog::{Attempt, LetterGroup, LetterLine, LetterPage};
 use serde::Serialize;
@@ -478,12 +478,6 @@ fn safe(text: &str) -> String {
         }
     }
     safe
-}
-
-/// Two digits for each byte.
-pub fn hex(value: &[u8]) -> String {
-    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-    value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xF)]).collect()
 }
 
 /// A time as machines write it.

@@ -511,10 +511,7 @@ impl Pipeline {
         let outcome = match result {
             Ok(()) => Outcome::Delivered,
             Err(failure) => match failure.whose {
-                Whose::Event => {
-                    let message = format!("topic \"{}\" refused it: {}", failure.topic, failure.message);
-                    Outcome::Rejected(Rejection { reason: "refused", message })
-                }
+                Whose::Event => Outcome::Rejected(refusal(&failure)),
                 Whose::SetUp | Whose::World => Outcome::PutBack,
             },
         };
@@ -604,6 +601,12 @@ impl Letters {
         }
         None
     }
+}
+
+/// What a broker's refusal of an event that was alone is written down as.
+pub(super) fn refusal(failure: &Failure) -> Rejection {
+    let message = format!("topic \"{}\" refused it: {}", failure.topic, failure.message);
+    Rejection { reason: "refused", message }
 }
 
 /// What is wrong with an event of so many bytes, if that is too much.

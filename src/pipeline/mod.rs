@@ -24,6 +24,7 @@ use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::route::Router;
 use crate::sink::{Failure, Purge, Refused, Sink, Whose};
+pub use crate::source::outbox::block;
 use crate::source::outbox::{Layout, Odd, Outbox, Place, Row, Step};
 use crate::source::pgoutput;
 use crate::source::wire::Frame;

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::letters::refusal;
 use super::{Action, Pipeline, Why};
-use crate::dead_letter::Rejection;
 use crate::lsn::{Lsn, Position};
 use crate::sink::{Failure, Purge, Whose};
 
@@ -202,8 +202,7 @@ impl Pipeline {
         };
         if self.careful.refused(&trouble.topic, guilty.len(), newest) {
             // The server sends it again, and then it is parked.
-            let message = format!("topic \"{}\" refused it: {}", trouble.topic, trouble.message);
-            self.letters.condemned.insert(position, Rejection { reason: "refused", message });
+            self.letters.condemned.insert(position, refusal(trouble));
         }
     }
 }

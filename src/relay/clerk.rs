@@ -525,7 +525,7 @@ impl Relay {
         self.clerk.out = false;
         let trouble = match errand {
             Errand::Stored(pid, numbers, result) => {
-                let result = result.map(|claim| self.letters_stored(pid, &numbers, claim));
+                let result = result.map(|claim| self.letters_stored(pid, &numbers, claim, now));
                 result.inspect_err(|error| self.not_stored(&numbers, error)).err()
             }
             Errand::Loaded(serial, result) => self.letters_loaded(serial, result, now),
@@ -594,9 +594,9 @@ impl Relay {
         }
     }
 
-    fn letters_stored(&mut self, pid: i32, numbers: &[u64], claim: Claim) {
+    fn letters_stored(&mut self, pid: i32, numbers: &[u64], claim: Claim, now: Instant) {
         match claim {
-            Claim::Lost => self.claim_lost(pid, Instant::now()),
+            Claim::Lost => self.claim_lost(pid, now),
             Claim::Ours => {
                 self.clerk.letters.retain(|parcel| !numbers.contains(&parcel.number));
                 self.clerk.one_by_one &= !self.clerk.letters.is_empty();
@@ -607,7 +607,7 @@ impl Relay {
                     counts.pending += numbers.len() as u64;
                 }
                 // Those that are due at once are claimed soon.
-                self.clerk.look_at = self.clerk.look_at.min(Instant::now() + LOOK_OPEN);
+                self.clerk.look_at = self.clerk.look_at.min(now + LOOK_OPEN);
             }
         }
     }

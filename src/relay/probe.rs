@@ -6,10 +6,11 @@
 
 use std::time::Instant;
 
-use super::session::{Closed, Wanted, check_publication, pg_micros, usable};
+use super::session::{Closed, Wanted, check_publication, usable};
 use crate::error::Result;
 use crate::pipeline::Clock;
 use crate::source::catalog::{Catalog, Server, Slot};
+use crate::source::pg_micros;
 
 /// What the database said.
 pub(super) struct Probe {

@@ -1,6 +1,6 @@
 //! Opening a session: look at the slot, log in, stream, see whose name is on the slot; and putting ours there.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
@@ -12,7 +12,7 @@ use crate::lsn::Lsn;
 use crate::pipeline::{Clock, LastHolder, SessionStart};
 use crate::source::catalog::{Catalog, Claim, Holder, Place, Publication, Slot, SlotKind};
 use crate::source::wire::{Session, Start, Stream};
-use crate::source::{Encoding, System};
+use crate::source::{Encoding, System, pg_micros};
 
 /// How often a held slot is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -183,16 +183,6 @@ fn last_holder(predecessor: Predecessor) -> LastHolder {
     match predecessor {
         Predecessor::Ourselves => LastHolder::Ours,
         Predecessor::Gone | Predecessor::MayLive(_) => LastHolder::NotOurs,
-    }
-}
-
-/// A time as PostgreSQL counts it: microseconds since 2000-01-01 UTC.
-pub(super) fn pg_micros(time: SystemTime) -> i64 {
-    let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(946_684_800);
-    let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
-    match time.duration_since(epoch) {
-        Ok(after) => micros(after),
-        Err(before) => -micros(before.duration()),
     }
 }
 

@@ -266,7 +266,7 @@ pub const MUTANTS: [Mutant; 41] = [
     Mutant {
         name: "forget which row the broker refused",
         file: PRODUCER,
-        text: "            self.letters.condemned.insert(position, Rejection { reason: \"refused\", message });\n",
-        instead: "            drop((position, Rejection { reason: \"refused\", message }));\n",
+        text: "            self.letters.condemned.insert(position, refusal(trouble));\n",
+        instead: "            drop((position, refusal(trouble)));\n",
     },
 ];

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{BATCH, Look, Parcel, Stock, Wanted};
-use crate::config::{self, Order, UnknownTopic};
+use crate::config::{Order, UnknownTopic};
 use crate::dead_letter::{Claimed, Column, DeadLetter, Origin};
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::sink::kafka::Kafka;
 use crate::source::catalog::{self, Catalog, Claim, Desk, Letters, SettledLetter};
+use crate::source::outbox::block;
 
 /// So many positions of letters are loaded at a time.
 const PAGE: usize = 20_000;
@@ -74,7 +75,7 @@ pub(super) async fn load(wanted: Wanted, desk: Desk, from: Position) -> Result<S
     // Of the last position there may be another one, of another history.
     letters.retain(|letter| until.is_none_or(|until| letter.position < until));
     let lanes = match wanted.dead_letter.order {
-        Order::ParkKey => catalog.open_lanes(&desk, usize::MAX >> 1).await?,
+        Order::ParkKey => catalog.open_lanes(&desk).await?,
         Order::Skip => Vec::new(),
     };
     let pause = catalog.is_paused(&desk.slot).await?;
@@ -117,7 +118,7 @@ impl Looking {
         let lanes = match self.lanes {
             // A key that goes live must not be found parked by whoever follows.
             true => {
-                let open = catalog.open_lanes(&desk, usize::MAX >> 1).await?;
+                let open = catalog.open_lanes(&desk).await?;
                 await_standbys(&catalog, &wanted, &desk).await.is_ok().then_some(open)
             }
             false => None,
@@ -147,8 +148,7 @@ impl Looking {
 /// Reads these columns of a letter's row from the table, as far as they are still there.
 pub(super) async fn complete(wanted: Wanted, letter: &Claimed, columns: Vec<String>) -> Result<Vec<Column>> {
     let Origin::Table(schema, name) = &letter.origin else { return Ok(Vec::new()) };
-    let source = config::OutboxSource::Table { schema: schema.clone(), name: name.clone() };
-    let Some(outbox) = wanted.outboxes.iter().find(|outbox| outbox.source == source) else { return Ok(Vec::new()) };
+    let Some(outbox) = block(&wanted.outboxes, &letter.origin) else { return Ok(Vec::new()) };
     let id_column = &outbox.columns.id;
     let id = letter.columns.iter().find(|column| column.name == *id_column).and_then(|column| column.value.clone());
     let Some(id) = id.and_then(|id| String::from_utf8(id).ok()) else { return Ok(Vec::new()) };

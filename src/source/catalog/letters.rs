@@ -145,11 +145,11 @@ impl Catalog {
         Ok(rows.iter().map(known).collect())
     }
 
-    /// The lanes, of known topic and key, that have an open letter: pending, retrying or failed. At most `most`.
-    pub async fn open_lanes(&self, desk: &Desk, most: usize) -> Result<Vec<OpenLane>> {
+    /// The lanes, of known topic and key, that have an open letter: pending, retrying or failed.
+    pub async fn open_lanes(&self, desk: &Desk) -> Result<Vec<OpenLane>> {
         let (system, _) = desk.history();
         let what = about("list the lanes of", &desk.slot);
-        let rows = self.rows(&what, &sql::open_lanes(), &[&desk.slot, &system, &saturated(most)]).await?;
+        let rows = self.rows(&what, &sql::open_lanes(), &[&desk.slot, &system]).await?;
         let lane = |row: &Row| OpenLane {
             topic: row.get(0),
             key: row.get(1),

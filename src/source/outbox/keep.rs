@@ -6,8 +6,8 @@
 use super::layout::{Place, Presence};
 use super::value::{self, Cell, Kind};
 use super::{Outbox, Row, Table, logical};
-use crate::config::OutboxSource;
-use crate::dead_letter::{Claimed, Column, Origin, SMALL};
+use crate::config::{self, OutboxSource};
+use crate::dead_letter::{Claimed, Column, Origin, take_large};
 use crate::source::pgoutput::{self, Message, Tuple};
 
 /// What a logical message's whole content is called among columns.
@@ -36,8 +36,7 @@ impl Outbox {
         // A message is nowhere else.
         let is_row = matches!(kept.origin, Origin::Table(..));
         if is_row && kept.columns.iter().map(size).sum::<usize>() as u64 > most {
-            let large = kept.columns.extract_if(.., |column| size(column) > SMALL);
-            kept.not_kept.extend(large.map(|column| column.name));
+            kept.not_kept.extend(take_large(&mut kept.columns));
         }
         kept
     }
@@ -66,9 +65,10 @@ impl Outbox {
 
     /// The columns that were not kept of a letter, and that today's configuration reads.
     pub fn lacks(&self, letter: &Claimed) -> Vec<String> {
-        let Origin::Table(schema, name) = &letter.origin else { return Vec::new() };
-        let source = OutboxSource::Table { schema: schema.clone(), name: name.clone() };
-        let Some(outbox) = self.outboxes.iter().find(|outbox| outbox.source == source) else { return Vec::new() };
+        if let Origin::Messages(_) = letter.origin {
+            return Vec::new();
+        }
+        let Some(outbox) = block(&self.outboxes, &letter.origin) else { return Vec::new() };
         let is_missing = |name: &&str| letter.not_kept.iter().any(|missing| missing == name);
         let names = self.layout.columns(&outbox.columns).map(|(_, name, _)| name);
         names.filter(is_missing).map(str::to_owned).collect()
@@ -76,16 +76,13 @@ impl Outbox {
 
     /// The row of a stored letter, as today's configuration reads it; or why it cannot be read.
     pub fn restore<'b>(&'b mut self, letter: &'b Claimed) -> Result<Row<'b>, String> {
-        let (what, outbox) = match &letter.origin {
-            Origin::Table(schema, name) => {
-                let source = OutboxSource::Table { schema: schema.clone(), name: name.clone() };
-                (format!("table \"{schema}.{name}\""), self.outboxes.iter().find(|outbox| outbox.source == source))
-            }
-            Origin::Messages(prefix) => {
-                (format!("message_prefix \"{prefix}\""), self.prefixed(prefix).map(|at| &self.outboxes[at]))
-            }
+        let Some(outbox) = block(&self.outboxes, &letter.origin) else {
+            let what = match &letter.origin {
+                Origin::Table(schema, name) => format!("table \"{schema}.{name}\""),
+                Origin::Messages(prefix) => format!("message_prefix \"{prefix}\""),
+            };
+            return Err(format!("no [[outbox]] has {what} any more"));
         };
-        let Some(outbox) = outbox else { return Err(format!("no [[outbox]] has {what} any more")) };
         self.cells.fill(Cell::Absent);
         self.scratch.clear();
         let mut message: &[u8] = &[];
@@ -125,6 +122,17 @@ impl Outbox {
     }
 }
 
+/// The `[[outbox]]` block that a letter's event was read by.
+pub fn block<'a>(outboxes: &'a [config::Outbox], origin: &Origin) -> Option<&'a config::Outbox> {
+    outboxes.iter().find(|outbox| match (&outbox.source, origin) {
+        (OutboxSource::Table { schema, name }, Origin::Table(in_schema, table)) => schema == in_schema && name == table,
+        (OutboxSource::MessagePrefix(prefix), Origin::Messages(of)) => prefix == of,
+        (OutboxSource::Table { .. }, Origin::Messages(_)) | (OutboxSource::MessagePrefix(_), Origin::Table(..)) => {
+            false
+        }
+    })
+}
+
 fn keep_message(prefix: &str, content: &[u8]) -> Kept {
     let content = Column { name: CONTENT.to_owned(), value: Some(content.to_vec()) };
     Kept { origin: Origin::Messages(prefix.to_owned()), columns: vec![content], not_kept: Vec::new() }
@@ -134,4 +142,39 @@ fn not_kept(column: &str) -> String {
     format!(
         "column \"{column}\" was not kept, and cannot be read from the table: the row is gone, or larger than limits.event"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Columns, Outbox};
+
+    #[test]
+    fn the_block_of_a_letter_is_that_of_its_table_or_prefix() {
+        let outbox = |source: OutboxSource, payload: &str| Outbox {
+            source,
+            columns: Columns {
+                id: "id".into(),
+                aggregate_type: None,
+                aggregate_id: None,
+                event_type: None,
+                payload: payload.into(),
+                timestamp: None,
+                headers: None,
+                partition: None,
+            },
+        };
+        let outboxes = [
+            outbox(OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, "a"),
+            outbox(OutboxSource::MessagePrefix("outbox".into()), "b"),
+        ];
+        for (origin, payload) in [
+            (Origin::Table("public".into(), "outbox".into()), Some("a")),
+            (Origin::Messages("outbox".into()), Some("b")),
+            (Origin::Table("app".into(), "outbox".into()), None),
+            (Origin::Messages("other".into()), None),
+        ] {
+            assert_eq!(block(&outboxes, &origin).map(|outbox| outbox.columns.payload.as_str()), payload, "{origin:?}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ mod value;
 
 use std::collections::HashMap;
 
-pub use keep::Kept;
+pub use keep::{Kept, block};
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
 pub use row::{Row, unix_ms};

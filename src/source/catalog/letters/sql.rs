@@ -45,7 +45,7 @@ pub(super) fn open_lanes() -> String {
              UNION ALL SELECT (SELECT d.lane FROM outboxd.dead_letter AS d WHERE {open} AND d.lane > lanes.lane \
                                ORDER BY d.lane LIMIT 1) FROM lanes WHERE lanes.lane IS NOT NULL) \
          SELECT oldest.topic, oldest.key, CASE WHEN oldest.system_id = $2 THEN oldest.commit_lsn END, oldest.row_number \
-         FROM lanes CROSS JOIN LATERAL {} AS oldest WHERE lanes.lane IS NOT NULL LIMIT $3",
+         FROM lanes CROSS JOIN LATERAL {} AS oldest WHERE lanes.lane IS NOT NULL",
         first_of("lanes.lane", "$2", open, "d.topic, d.key", "1")
     )
 }

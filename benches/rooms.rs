@@ -47,7 +47,7 @@ fn decode_and_map(bencher: Bencher) {
 fn decode_map_and_route(bencher: Bencher) {
     let stream = stream();
     let mut layout = Layout::default();
-    let mut router = Router::new(&[], &mut layout);
+    let mut router = Router::new(&outboxd::config::Rules::default(), &[outbox()], &mut layout);
     let mut outbox = Outbox::new(&[outbox()], layout);
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         walk(&stream, &mut outbox, |row| {

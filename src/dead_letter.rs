@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::column::Type;
 use crate::lsn::Position;
 
 /// A column up to this size is kept of an event that is too large as a whole.
@@ -138,6 +139,8 @@ pub struct Lane {
 pub struct Column {
     /// As the table calls it.
     pub name: String,
+    /// As the table has it; unknown in letters of before types were kept.
+    pub kind: Type,
     /// `None` is NULL.
     pub value: Option<Vec<u8>>,
 }
@@ -233,7 +236,11 @@ mod tests {
     use crate::lsn::Lsn;
 
     fn letter(origin: Origin) -> DeadLetter {
-        let column = |name: &str, bytes: usize| Column { name: name.into(), value: Some(vec![b'x'; bytes]) };
+        let column = |name: &str, bytes: usize| Column {
+            name: name.into(),
+            kind: Type::default(),
+            value: Some(vec![b'x'; bytes]),
+        };
         DeadLetter {
             position: Position { commit: Lsn(1), row: 1 },
             committed_at: 0,
@@ -274,7 +281,7 @@ mod tests {
     #[test]
     fn a_letter_in_a_topic_is_a_json_object_with_the_reason_beside_it() {
         let mut row = letter(Origin::Table("public".into(), "outbox".into()));
-        row.columns.push(Column { name: "raw".into(), value: Some(vec![0xFF]) });
+        row.columns.push(Column { name: "raw".into(), kind: Type::default(), value: Some(vec![0xFF]) });
         let Document { key, value, headers } = row.document("orders");
         let value: Value = serde_json::from_str(&value).unwrap();
         assert_eq!((key.as_str(), headers[0].1.as_str()), ("7", "too_large"));

@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod check;
+pub mod column;
 pub mod config;
 pub mod dead_letter;
 pub mod demo;

@@ -10,21 +10,21 @@ pub struct Record<'a> {
     pub topic: &'a str,
     /// The partition, when the row chose one; otherwise the key decides.
     pub partition: Option<i32>,
-    /// The key's bytes.
-    pub key: &'a [u8],
+    /// The key's bytes; without a key any partition will do.
+    pub key: Option<&'a [u8]>,
     /// The value's bytes; `None` is a tombstone.
     pub value: Option<&'a [u8]>,
     /// Headers, in order.
     pub headers: &'a Headers,
-    /// Milliseconds since 1970-01-01 UTC.
-    pub timestamp_ms: i64,
+    /// Milliseconds since 1970-01-01 UTC; `None` is when it is sent.
+    pub timestamp_ms: Option<i64>,
 }
 
 impl Record<'_> {
     /// Its bytes as they travel, without Kafka's framing.
     pub fn bytes(&self) -> u64 {
-        let value = self.value.map_or(0, <[u8]>::len);
-        (self.topic.len() + self.key.len() + value + self.headers.bytes()) as u64
+        let length = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
+        (self.topic.len() + length(self.key) + length(self.value) + self.headers.bytes()) as u64
     }
 
     /// What the record takes of memory while it is in flight, at the most: its bytes wait once as they are and once in a

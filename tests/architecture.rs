@@ -15,21 +15,22 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &str)] = &[
     ("lib", ""),
     ("lsn", ""),
+    ("column", ""),
     ("error", ""),
     ("heap", ""),
     ("log", ""),
     ("status", "lsn"),
     ("metrics", "lsn status"),
-    ("dead_letter", "lsn"),
+    ("dead_letter", "column lsn"),
     ("record", "dead_letter lsn"),
     ("config", "error"),
     ("source", ""),
     ("source::dial", "config error"),
     ("source::wire", "config error lsn source source::dial"),
     ("source::pgoutput", "lsn"),
-    ("source::outbox", "config dead_letter error lsn record source source::pgoutput"),
-    ("source::catalog", "config dead_letter error lsn source source::dial status"),
-    ("route", "config dead_letter error lsn record source::outbox"),
+    ("source::outbox", "column config dead_letter error lsn record source source::pgoutput"),
+    ("source::catalog", "column config dead_letter error lsn source source::dial status"),
+    ("route", "column config dead_letter error lsn record source::outbox"),
     ("ledger", "lsn"),
     ("sink", "config dead_letter error ledger lsn metrics record status"),
     (
@@ -445,7 +446,7 @@ mod the_checker {
     #[test]
     fn names_the_file_the_line_and_the_rule() {
         let source = "//! Routes.\n\nuse crate::lsn::Lsn;\nuse crate::source::wire::Frame;\n";
-        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: config dead_letter error lsn record source::outbox";
+        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: column config dead_letter error lsn record source::outbox";
         assert_eq!(violations("route/mod.rs", source), [expected]);
     }
 

@@ -69,7 +69,7 @@ async fn two_inits_at_once_are_one_after_the_other() {
     let (first, second) = tokio::join!(db.init(&config), db.init(&config));
     first.unwrap();
     second.unwrap();
-    assert_eq!(db.one("SELECT count(*) FROM outboxd.migration"), "4");
+    assert_eq!(db.one("SELECT count(*) FROM outboxd.migration"), "5");
 }
 
 #[tokio::test]
@@ -932,7 +932,7 @@ impl Database {
             },
             outbox: vec![Outbox { source: table("public", "outbox"), columns: columns() }],
             kafka: config::Kafka { brokers: "none:9092".into(), create_topics: None, properties: BTreeMap::new() },
-            routes: Vec::new(),
+            rules: outboxd::config::Rules::default(),
             dead_letter: config::DeadLetters {
                 store: config::Store::Postgres,
                 unknown_topic: config::UnknownTopic::Wait,

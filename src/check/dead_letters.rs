@@ -80,6 +80,7 @@ static LETTER: Needed = Needed {
         "settled_at",
         "note",
         "noted_by",
+        "column_types",
     ],
     rights: &["SELECT", "INSERT", "UPDATE", "DELETE"],
 };

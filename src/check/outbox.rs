@@ -1,6 +1,6 @@
 //! Verdicts about the column mapping and the keys: `outbox.*`, `route.*`.
 
-use crate::config::{Config, Outbox, Piece};
+use crate::config::{Config, Outbox, Route, Unmatched};
 use crate::source::catalog::survey::{OutboxColumn, OutboxTable, Survey};
 
 use super::Finding;
@@ -178,14 +178,14 @@ fn names(table: &OutboxTable) -> String {
 /// A key that holds the event's id is different for every event, so nothing orders the events of one aggregate.
 fn order(config: &Config) -> Finding {
     const ID: &str = "route.order";
-    let by_id = |route: &crate::config::Route| {
-        route.key.pieces.iter().any(|piece| matches!(piece, Piece::Column(name) if name == "id"))
-    };
-    let everything = config.routes.iter().position(|route| route.matches.is_empty());
-    let used = &config.routes[..everything.map_or(config.routes.len(), |at| at + 1)];
+    let by_id = |route: &Route| route.key.as_ref().is_none_or(|key| key.names().any(|name| name == "id"));
+    let routes = &config.rules.routes;
+    let everything = routes.iter().position(|route| route.is_catch_all() && route.outbox.is_none());
+    let used = &routes[..everything.map_or(routes.len(), |at| at + 1)];
     let unordered: Vec<String> =
         used.iter().enumerate().filter(|(_, route)| by_id(route)).map(|(at, _)| format!("route {}", at + 1)).collect();
-    let default = everything.is_none().then(|| "the default route".to_owned());
+    let is_caught = everything.is_some() || config.rules.unmatched == Unmatched::Reject;
+    let default = (!is_caught).then(|| "the default route".to_owned());
     let unordered: Vec<String> = unordered.into_iter().chain(default).collect();
     if unordered.is_empty() {
         return Finding::ok(ID, "events with the same key keep their order, and no key holds the event's id");

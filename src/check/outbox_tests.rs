@@ -2,7 +2,7 @@ use super::super::Verdict::{self, Fail, Notice, Ok, Warn};
 use super::super::routing::topics;
 use super::super::tests::{assert_finding, column as place, config, route, row, survey, table};
 use super::*;
-use crate::config::{OutboxSource, Pattern};
+use crate::config::{OutboxSource, Pattern, Piece, Rules};
 use crate::source::catalog::survey::SampleRow;
 
 fn judged(change: impl FnOnce(&mut Config, &mut OutboxTable)) -> Vec<Finding> {
@@ -59,7 +59,7 @@ fn a_missing_column_is_named_with_those_there_are() {
         "public.outbox has no column \"body\" for the payload",
         "columns = { payload = \"…\" }, one of \"id\"",
     );
-    let findings = judged(|config, _| config.routes.push(route(&[("tenant", "a*")], "t", place("region"))));
+    let findings = judged(|config, _| config.rules.routes.push(route(&[("tenant", "a*")], "t", place("region"))));
     assert_eq!(findings.len(), 2, "{findings:#?}");
     assert_finding(&findings[0], Fail, "a route names column \"region\"", "its columns: \"id\"");
     assert_finding(&findings[1], Fail, "a route names column \"tenant\"", "");
@@ -85,7 +85,7 @@ fn messages_have_no_columns_to_check() {
 
 #[test]
 fn a_key_with_the_events_id_is_told() {
-    let with = |routes| order(&Config { routes, ..config() });
+    let with = |routes| order(&Config { rules: Rules { routes, ..Rules::default() }, ..config() });
     let hint = "key = \"{aggregate_id}\"";
     assert_finding(&with(vec![]), Notice, "the default route", hint);
     let some = || route(&[("event_type", "order.*")], "orders", place("aggregate_id"));
@@ -101,7 +101,7 @@ fn a_key_with_the_events_id_is_told() {
 #[test]
 fn topics_come_from_the_routes_and_the_sampled_rows() {
     let mut config = config();
-    config.routes = vec![route(&[("event_type", "user.*")], "users", place("id"))];
+    config.rules.routes = vec![route(&[("event_type", "user.*")], "users", place("id"))];
     let mut table = table();
     let mut user = row("user", 10.0, 10);
     user.columns.insert("event_type".into(), Some("user.created".into()));
@@ -132,8 +132,8 @@ fn the_mapping_is_tried_on_real_rows() {
 #[test]
 fn a_topic_named_in_a_route_counts_without_any_row() {
     let mut config = config();
-    config.routes = vec![route(&[], "all", place("id"))];
-    config.routes[0].topic = Pattern { pieces: vec![Piece::Literal("all".into())] };
+    config.rules.routes = vec![route(&[], "all", place("id"))];
+    config.rules.routes[0].topic = Some(Pattern { pieces: vec![Piece::Literal("all".into())] });
     config.outbox[0].source = OutboxSource::MessagePrefix("outbox".into());
     assert_eq!(topics(&config, &[]).keys().collect::<Vec<_>>(), ["all"]);
 }

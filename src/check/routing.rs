@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{Columns, Config, Outbox, OutboxSource, Pattern, Piece};
+use crate::config::{Columns, Config, Outbox, OutboxSource, Pattern, Piece, Route, Rules};
 use crate::lsn::Lsn;
 use crate::route::Router;
 use crate::source::catalog::survey::{OutboxTable, SampleRow};
@@ -15,9 +15,10 @@ use super::publication::is_source;
 /// Every topic that a sampled row goes to, and every one that a route names without a column.
 pub(super) fn topics(config: &Config, tables: &[OutboxTable]) -> BTreeMap<String, Traffic> {
     let mut topics: BTreeMap<String, Traffic> = config
+        .rules
         .routes
         .iter()
-        .filter_map(|route| literal(&route.topic))
+        .filter_map(|route| literal(route.topic.as_ref()?))
         .map(|topic| (topic, Traffic::default()))
         .collect();
     for table in tables {
@@ -44,9 +45,14 @@ pub(super) struct Sketch {
 pub(super) fn sketch(config: &Config, outbox: &Outbox, row: &SampleRow) -> Result<Sketch, String> {
     const PREFIX: &str = "sample";
     let mut layout = Layout::default();
-    let mut router = Router::new(&config.routes, &mut layout);
+    // Routes of this outbox alone, under the name that the sample goes by.
+    let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
+    let routes = config.rules.routes.iter().filter(concerns).map(|route| Route { outbox: None, ..route.clone() });
+    let rules = Rules { routes: routes.collect(), ..config.rules.clone() };
     let source = OutboxSource::MessagePrefix(PREFIX.to_owned());
-    let mut reader = outbox::Outbox::new(&[Outbox { source, columns: outbox.columns.clone() }], layout);
+    let outboxes = [Outbox { source, ..outbox.clone() }];
+    let mut router = Router::new(&rules, &outboxes, &mut layout);
+    let mut reader = outbox::Outbox::new(&outboxes, layout);
     let content = object(&outbox.columns, row);
     let begin = Message::Begin { commit_lsn: Lsn::ZERO, committed_at: 0, xid: 0 };
     let event = Message::Logical { transactional: true, lsn: Lsn::ZERO, prefix: PREFIX, content: content.as_bytes() };
@@ -54,7 +60,8 @@ pub(super) fn sketch(config: &Config, outbox: &Outbox, row: &SampleRow) -> Resul
     match reader.read(event, content.as_bytes()).map_err(|error| error.chain())? {
         Step::Row(row) => match router.route(&row) {
             Ok(record) => {
-                Ok(Sketch { topic: record.topic.to_owned(), key: String::from_utf8_lossy(record.key).into_owned() })
+                let key = record.key.map(|key| String::from_utf8_lossy(key).into_owned());
+                Ok(Sketch { topic: record.topic.to_owned(), key: key.unwrap_or_default() })
             }
             Err(rejected) => Err(rejected.rejection.message),
         },
@@ -86,15 +93,9 @@ pub(super) fn columns_sampled(config: &Config, outbox: &Outbox) -> BTreeSet<Stri
 
 /// The columns that topics, keys, headers and matches name, as this outbox spells them.
 pub(super) fn columns_named(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
-    let patterns = config.routes.iter().flat_map(|route| {
-        [&route.topic, &route.key].into_iter().chain(route.headers.iter().map(|(_, pattern)| pattern))
-    });
-    let places = patterns.flat_map(|pattern| &pattern.pieces).filter_map(|piece| match piece {
-        Piece::Column(name) => Some(name),
-        Piece::Literal(_) => None,
-    });
-    let matched = config.routes.iter().flat_map(|route| route.matches.keys());
-    places.chain(matched).map(|name| column(&outbox.columns, name).to_owned()).collect()
+    let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
+    let names = config.rules.routes.iter().filter(concerns).flat_map(Route::names);
+    names.map(|name| column(&outbox.columns, name).to_owned()).collect()
 }
 
 /// A name is that of a part or, when no part has it, of a column.
@@ -116,7 +117,7 @@ fn column<'a>(columns: &'a Columns, name: &'a str) -> &'a str {
 fn literal(pattern: &Pattern) -> Option<String> {
     let pieces = pattern.pieces.iter().map(|piece| match piece {
         Piece::Literal(text) => Some(text.as_str()),
-        Piece::Column(_) => None,
+        Piece::Column(_) | Piece::Fallback(..) => None,
     });
     pieces.collect()
 }

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::config::{Connection, DefaultHeaders, Pattern, Piece, Route};
+use crate::config::{Connection, Match, Pattern, Piece, Route};
 use crate::lsn::Lsn;
 use crate::sink::inspect;
 use crate::source::System;
@@ -65,7 +65,7 @@ pub(super) fn survey() -> Survey {
     }
 }
 
-/// The tables of letters as the migration makes them, with every right.
+/// The tables of letters as the migrations make them, with every right.
 pub(super) fn own_tables() -> Vec<OwnTable> {
     let migration = include_str!("../../migrations/0004_dead_letters.sql");
     let is_column = |line: &&str| line.strip_prefix("    ").is_some_and(|line| line.starts_with(char::is_lowercase));
@@ -80,7 +80,13 @@ pub(super) fn own_tables() -> Vec<OwnTable> {
             columns: columns.map(str::to_owned).collect(),
         }
     };
-    migration.split("CREATE TABLE outboxd.").skip(1).map(table).collect()
+    let mut tables: Vec<OwnTable> = migration.split("CREATE TABLE outboxd.").skip(1).map(table).collect();
+    let later = include_str!("../../migrations/0005_letter_types.sql").split("ALTER TABLE outboxd.").skip(1);
+    for (name, added) in later.map(|text| text.split_once(" ADD COLUMN ").unwrap()) {
+        let table = tables.iter_mut().find(|table| table.name == name).unwrap();
+        table.columns.push(added.split_whitespace().next().unwrap().to_owned());
+    }
+    tables
 }
 
 pub(super) fn setup(settings: &[(&str, &str, Option<&str>)]) -> Setup {
@@ -160,15 +166,9 @@ pub(super) fn row(aggregate_type: &str, age: f64, size: i64) -> SampleRow {
 }
 
 pub(super) fn route(matches: &[(&str, &str)], topic: &str, key: Piece) -> Route {
-    let matches = matches.iter().map(|(name, glob)| ((*name).to_owned(), (*glob).to_owned())).collect();
-    let topic = Pattern { pieces: vec![Piece::Literal(topic.into())] };
-    Route {
-        matches,
-        topic,
-        key: Pattern { pieces: vec![key] },
-        default_headers: DefaultHeaders::default(),
-        headers: Vec::new(),
-    }
+    let matches = matches.iter().map(|(name, glob)| ((*name).to_owned(), Match::Glob((*glob).to_owned()))).collect();
+    let topic = Some(Pattern { pieces: vec![Piece::Literal(topic.into())] });
+    Route { matches, topic, key: Some(Pattern { pieces: vec![key] }), ..Route::default() }
 }
 
 pub(super) fn column(name: &str) -> Piece {

@@ -146,7 +146,7 @@ impl<'a> Office<'a> {
         if args.payload {
             return write_payload(&page, &again, outbox);
         }
-        let preview = pipeline::preview(&self.config.outbox, &self.config.routes, &claimed(&page, &again));
+        let preview = pipeline::preview(&self.config.outbox, &self.config.rules, &claimed(&page, &again));
         let payload = outbox.map(|outbox| outbox.columns.payload.as_str());
         let sheet = Sheet { slot: self.slot(), page: &page, again: &again, payload, preview: &preview };
         print(&if args.json { sheet.json() } else { sheet.text(SystemTime::now()) })

@@ -81,7 +81,7 @@ pub fn preview(preview: &Result<Preview, Rejection>) -> Value {
         Ok(record) => json!({ "record": {
             "topic": record.topic,
             "partition": record.partition,
-            "key": readable(Some(&record.key)),
+            "key": readable(record.key.as_deref()),
             "headers": record.headers.iter().map(header).collect::<Value>(),
             "timestamp_ms": record.timestamp_ms,
             "value_bytes": record.value.as_ref().map(Vec::len),

@@ -386,8 +386,8 @@ fn sent(record: &Preview) -> Vec<(String, String)> {
     let mut lines = vec![
         ("topic".to_owned(), safe(&record.topic)),
         ("partition".to_owned(), record.partition.map_or("by the key".into(), |partition| partition.to_string())),
-        ("key".to_owned(), in_line(&record.key)),
-        ("timestamp".to_owned(), time_of_record(record.timestamp_ms)),
+        ("key".to_owned(), record.key.as_deref().map_or_else(|| "none".to_owned(), in_line)),
+        ("timestamp".to_owned(), record.timestamp_ms.map_or_else(|| "when it is sent".to_owned(), time_of_record)),
         ("value".to_owned(), value),
         ("size".to_owned(), bytes(size(record))),
     ];
@@ -404,7 +404,8 @@ fn sent(record: &Preview) -> Vec<(String, String)> {
 pub fn size(record: &Preview) -> u64 {
     let header = |(name, value): &(String, Option<Vec<u8>>)| name.len() + value.as_ref().map_or(0, Vec::len);
     let headers: usize = record.headers.iter().map(header).sum();
-    (record.topic.len() + record.key.len() + record.value.as_ref().map_or(0, Vec::len) + headers) as u64
+    let length = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
+    (record.topic.len() + length(&record.key) + length(&record.value) + headers) as u64
 }
 
 /// The exact bytes: as they are, where a terminal shows them so.
@@ -570,7 +571,7 @@ mod tests {
     }
 
     fn column(name: &str, value: Option<&[u8]>) -> Column {
-        Column { name: name.into(), value: value.map(Into::into) }
+        Column { name: name.into(), kind: outboxd::column::Type::default(), value: value.map(Into::into) }
     }
 
     fn page() -> LetterPage {
@@ -604,10 +605,10 @@ mod tests {
         Preview {
             topic: "orders".into(),
             partition: None,
-            key: b"o-1".to_vec(),
+            key: Some(b"o-1".to_vec()),
             value: Some(b"{\"a\":1}".to_vec()),
             headers: vec![("id".into(), Some(b"e1".to_vec())), ("x".into(), None)],
-            timestamp_ms: 0,
+            timestamp_ms: Some(0),
         }
     }
 

@@ -125,11 +125,13 @@ impl<'d> Document<'d> {
         let Some((section, field)) = find_variable(section, field) else { return Err(unknown_variable(variable)) };
         let place = Place::Variable(variable);
         let value = match field.kind {
-            Kind::Table(_) | Kind::Map(_) => match DeValue::parse(text) {
+            Kind::Table(_) | Kind::Map(_) | Kind::List => match DeValue::parse(text) {
                 Ok(value) => value.into_inner(),
                 Err(error) => return Err(not_toml(&error).of(&format!("{}.{}", section.name, field.name))),
             },
-            Kind::Integer(..) => DeValue::parse(text).map_or(DeValue::String(text.into()), Spanned::into_inner),
+            Kind::Integer(..) | Kind::Boolean => {
+                DeValue::parse(text).map_or(DeValue::String(text.into()), Spanned::into_inner)
+            }
             Kind::Text
             | Kind::Secret
             | Kind::File
@@ -236,8 +238,24 @@ impl<'d, 'p> Reader<'d, 'p> {
         self.read(name, parse).expect("a choice has a default")
     }
 
-    pub fn pattern(&mut self, name: &str) -> Pattern {
-        self.read(name, |typed| Pattern::parse(&value::text(typed)?)).unwrap_or(Pattern { pieces: Vec::new() })
+    /// A pattern that was typed; what holds else is not for the configuration to say.
+    pub fn typed_pattern(&mut self, name: &str) -> Option<Pattern> {
+        self.place(name)?;
+        self.read(name, |typed| Pattern::parse(&value::text(typed)?))
+    }
+
+    /// A choice that was typed.
+    pub fn typed_choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
+        self.place(name)?;
+        Some(self.choice(name, choices))
+    }
+
+    pub fn boolean(&mut self, name: &str) -> bool {
+        self.read(name, value::boolean).expect("a boolean has a default")
+    }
+
+    pub fn list(&mut self, name: &str) -> Vec<String> {
+        self.read(name, value::texts).unwrap_or_default()
     }
 
     /// The reader of a table whose members are fields, as if it was typed empty.

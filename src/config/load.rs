@@ -1,6 +1,5 @@
 //! The document becomes a `Config`: each section's values are read by the schema, then checked against each other.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
@@ -9,8 +8,8 @@ use toml::de::DeValue;
 use super::document::{Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
-    Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, DefaultHeaders, Error, Http, Kafka, Limits, Order,
-    Outbox, OutboxSource, Pattern, Piece, Postgres, Route, Secret, Store, UnknownTopic, connection, properties, value,
+    Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, Error, Http, Kafka, Limits, Order, Outbox,
+    OutboxSource, Pattern, Piece, Postgres, Rules, Secret, Store, UnknownTopic, connection, properties, rules, value,
 };
 
 /// The file that is read when none is named.
@@ -57,11 +56,11 @@ impl Config {
         let http = http(document.once("http", &mut problems));
         let limits = limits(document.once("limits", &mut problems));
         let outbox = outboxes(&mut document, &mut problems);
-        let routes = routes(&mut document, &mut problems);
-        let dead_letter = dead_letters(document.once("dead_letter", &mut problems), &routes, &outbox);
+        let rules = rules::rules(&mut document, &outbox, &mut problems);
+        let dead_letter = dead_letters(document.once("dead_letter", &mut problems), &rules, &outbox);
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");
-        Ok(Config { postgres, outbox, kafka, routes, dead_letter, http, limits })
+        Ok(Config { postgres, outbox, kafka, rules, dead_letter, http, limits })
     }
 }
 
@@ -228,31 +227,7 @@ fn columns(reader: &mut Reader<'_, '_>) -> Columns {
     Columns { id, aggregate_type, aggregate_id, event_type, payload, timestamp, headers, partition }
 }
 
-fn routes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Route> {
-    let mut routes: Vec<Route> = Vec::new();
-    for block in document.take("route") {
-        let mut reader = Reader::new("route", block, problems);
-        if routes.iter().any(|earlier| earlier.matches.is_empty()) {
-            reader.refuse_block(
-                Fault::new("is never reached: a route above matches every row")
-                    .hint("move the route without match to the end"),
-            );
-        }
-        let matches = reader.map("match", |_, typed| value::any_text(typed)).into_iter().collect::<BTreeMap<_, _>>();
-        let topic = reader.pattern("topic");
-        if let Err(fault) = topic_name(&topic) {
-            reader.refuse("topic", fault);
-        }
-        let key = reader.pattern("key");
-        let default_headers =
-            reader.choice("default_headers", &[("all", DefaultHeaders::All), ("id", DefaultHeaders::Id)]);
-        let headers = reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?));
-        routes.push(Route { matches, topic, key, default_headers, headers });
-    }
-    routes
-}
-
-fn dead_letters(mut reader: Reader<'_, '_>, routes: &[Route], outboxes: &[Outbox]) -> DeadLetters {
+fn dead_letters(mut reader: Reader<'_, '_>, rules: &Rules, outboxes: &[Outbox]) -> DeadLetters {
     let topic = reader.read("topic", |typed| literal_topic(value::text(typed)?)).unwrap_or_default();
     let in_kafka = reader.choice("store", &[("postgres", false), ("kafka", true)]);
     let order = reader.choice("order", &[("skip", Order::Skip), ("park-key", Order::ParkKey)]);
@@ -278,7 +253,7 @@ fn dead_letters(mut reader: Reader<'_, '_>, routes: &[Route], outboxes: &[Outbox
         reader.refuse("topic", Fault::new("is set, and letters are stored in PostgreSQL").hint("store = \"kafka\""));
     }
     if order == Order::ParkKey
-        && let Some(fault) = keyed_by_id(routes, outboxes)
+        && let Some(fault) = rules::keyed_by_id(rules, outboxes)
     {
         reader.refuse("order", fault);
     }
@@ -300,24 +275,9 @@ fn backoff(reader: &mut Reader<'_, '_>) -> Backoff {
     Backoff { first, factor, max }
 }
 
-/// Every event id is a key of its own: nothing would ever be parked behind anything.
-fn keyed_by_id(routes: &[Route], outboxes: &[Outbox]) -> Option<Fault> {
-    let is_id = |piece: &Piece| match piece {
-        Piece::Column(name) => name == "id" || outboxes.iter().any(|outbox| outbox.columns.id == *name),
-        Piece::Literal(_) => false,
-    };
-    let by_id = |route: &Route| route.key.pieces.iter().any(is_id);
-    let default = Route::default();
-    let reached = routes.iter().all(|route| !route.matches.is_empty()).then_some(&default);
-    routes.iter().chain(reached).any(by_id).then(|| {
-        Fault::new("\"park-key\" keeps the order of a key, and with the event id as key every event has its own")
-            .hint("set key = \"{aggregate_id}\" in every [[route]], and one [[route]] without match at the end")
-    })
-}
-
 /// A topic's name without places for columns.
 fn literal_topic(text: String) -> Result<String, Fault> {
-    topic_name(&Pattern { pieces: vec![Piece::Literal(text.clone())] })?;
+    rules::topic_name(&Pattern { pieces: vec![Piece::Literal(text.clone())] })?;
     if !(1..=249).contains(&text.len()) {
         return Err(Fault::new("has not 1 to 249 characters"));
     }
@@ -348,7 +308,7 @@ fn message_prefix(text: String) -> Result<OutboxSource, Fault> {
 }
 
 /// `name`, `schema.name`, `"a name"."with a dot."`; unlike in SQL, a name without quotes keeps its case.
-fn table_name(text: &str) -> Result<OutboxSource, Fault> {
+pub(super) fn table_name(text: &str) -> Result<OutboxSource, Fault> {
     let refuse = || {
         Fault::new(format!("\"{text}\" is not a table's name"))
             .hint("schema.name, or name alone for the schema public; a name with a dot in double quotes")
@@ -384,21 +344,6 @@ fn identifier(text: &str) -> Option<(String, &str)> {
             None => return (!name.is_empty()).then_some((name, rest)),
         }
     }
-}
-
-/// What stands in a topic's pattern must be what Kafka allows; what a column brings is checked with each row.
-fn topic_name(topic: &Pattern) -> Result<(), Fault> {
-    let allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-');
-    for piece in &topic.pieces {
-        match piece {
-            Piece::Literal(text) if !text.chars().all(allowed) => {
-                return Err(Fault::new(format!("\"{topic}\" cannot be a topic's name"))
-                    .hint("a topic's name has letters, digits, \".\", \"_\" and \"-\""));
-            }
-            Piece::Literal(_) | Piece::Column(_) => {}
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

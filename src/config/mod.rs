@@ -18,6 +18,7 @@ mod load;
 mod pattern;
 mod properties;
 mod reference;
+mod rules;
 mod schema;
 mod value;
 
@@ -40,8 +41,8 @@ pub struct Config {
     pub outbox: Vec<Outbox>,
     /// `[kafka]`
     pub kafka: Kafka,
-    /// `[[route]]`: in the order typed; the default route stands behind them and is not listed here.
-    pub routes: Vec<Route>,
+    /// `[[route]]` and `[registry]`
+    pub rules: Rules,
     /// `[dead_letter]`
     pub dead_letter: DeadLetters,
     /// `[http]`
@@ -209,19 +210,152 @@ pub struct CreateTopics {
     pub config: BTreeMap<String, String>,
 }
 
-/// One `[[route]]`: which rows, and the record they become.
-#[derive(Debug, Clone)]
+/// What turns rows into records: all that a reload may change of it.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// `[[route]]`: in the order typed; behind them stands the route that an outbox has by itself, which is not listed here.
+    pub routes: Vec<Route>,
+    /// `registry.unmatched`
+    pub unmatched: Unmatched,
+}
+
+/// What becomes of a row that no `[[route]]` matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unmatched {
+    /// It goes where its outbox leads by itself.
+    #[default]
+    Default,
+    /// It is parked.
+    Reject,
+}
+
+/// One `[[route]]`: which rows, and the record they become. What is not set is as the row's outbox has it by itself.
+#[derive(Debug, Clone, Default)]
 pub struct Route {
-    /// `match`: column → glob (`*` stands for any run of characters); all must match.
-    pub matches: BTreeMap<String, String>,
-    /// `topic`, a pattern; `outbox.event.{aggregate_type}` by default.
-    pub topic: Pattern,
-    /// `key`, a pattern; `{id}` by default.
-    pub key: Pattern,
+    /// `outbox`: rows of this one only.
+    pub outbox: Option<OutboxSource>,
+    /// `match`: all must match.
+    pub matches: Vec<(String, Match)>,
+    /// `enabled`
+    pub switch: Switch,
+    /// `topic`
+    pub topic: Option<Pattern>,
+    /// `key`
+    pub key: Option<Pattern>,
+    /// `partition`
+    pub partition: Option<Pattern>,
+    /// `timestamp`
+    pub timestamp: Option<Timestamp>,
     /// `default_headers`
-    pub default_headers: DefaultHeaders,
+    pub default_headers: Option<DefaultHeaders>,
     /// `headers`: name → pattern, beside the default ones.
     pub headers: Vec<(String, Pattern)>,
+    /// `rewrite`: name → a value that patterns can show.
+    pub rewrites: Vec<(String, Rewrite)>,
+    /// `value`
+    pub value: Option<ValueForm>,
+    /// `tombstone`
+    pub tombstone: Option<Tombstone>,
+    /// `aggregate_type`: what the row's must be.
+    pub aggregate_type: Option<String>,
+    /// `require`: parts and columns that must not be NULL.
+    pub require: Vec<String>,
+}
+
+impl Route {
+    /// True when every row of some outbox comes this far and no further.
+    pub fn is_catch_all(&self) -> bool {
+        self.matches.is_empty()
+    }
+
+    /// The names of parts and columns that it reads.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let timestamp = match &self.timestamp {
+            Some(Timestamp::Column(name)) => Some(name.as_str()),
+            Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
+        };
+        let envelope = match &self.value {
+            Some(ValueForm::Envelope(members)) => members.as_slice(),
+            Some(ValueForm::Payload) | None => &[],
+        };
+        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten();
+        let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(Pattern::names);
+        // What is rewritten has a name of its own.
+        let shown = shown.filter(|name| !self.rewrites.iter().any(|(rewritten, _)| rewritten == name));
+        shown
+            .chain(self.rewrites.iter().map(|(_, rewrite)| rewrite.column.as_str()))
+            .chain(self.matches.iter().map(|(name, _)| name.as_str()))
+            .chain(self.require.iter().map(String::as_str))
+            .chain(self.aggregate_type.iter().map(|_| "aggregate_type"))
+            .chain(envelope.iter().map(|(_, column)| column.as_str()))
+            .chain(timestamp)
+    }
+}
+
+/// Whether a route publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Switch {
+    /// It does.
+    #[default]
+    On,
+    /// What it matches is parked until it does.
+    Off,
+}
+
+/// What a column's text must be.
+#[derive(Debug, Clone)]
+pub enum Match {
+    /// This, to the letter.
+    Is(String),
+    /// Literals with `*` between them, which stands for any run of characters.
+    Glob(String),
+    /// Found anywhere in it.
+    Regex(regex::bytes::Regex),
+    /// One of these.
+    Any(Vec<Match>),
+}
+
+/// A column's value with a part of it replaced.
+#[derive(Debug, Clone)]
+pub struct Rewrite {
+    /// The part or column that is read.
+    pub column: String,
+    /// What is replaced, where it is found first.
+    pub regex: regex::bytes::Regex,
+    /// What with: `$1` and `${name}` stand for its groups.
+    pub with: String,
+}
+
+/// Where a record's timestamp comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Timestamp {
+    /// The outbox's timestamp column; the commit time when it is NULL or there is none.
+    Event,
+    /// The commit time.
+    Commit,
+    /// When it is sent.
+    Now,
+    /// This column; the commit time when it is NULL.
+    Column(String),
+}
+
+/// What a record's value is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueForm {
+    /// The payload, byte for byte.
+    Payload,
+    /// A JSON object with the payload and these columns beside it: member → part or column.
+    Envelope(Vec<(String, String)>),
+}
+
+/// Which payload is a record without a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tombstone {
+    /// NULL.
+    #[default]
+    Null,
+    /// NULL, and text of nothing but blanks.
+    Empty,
 }
 
 /// Which headers a record has without being asked.
@@ -232,6 +366,8 @@ pub enum DefaultHeaders {
     All,
     /// `id`, which consumers need to recognise a repeat.
     Id,
+    /// None: not even the members of the row's own headers.
+    None,
 }
 
 /// Text with `{column}` places; `{{` and `}}` stand for the braces themselves.
@@ -250,6 +386,41 @@ pub enum Piece {
     Literal(String),
     /// The named column's text.
     Column(String),
+    /// The same or, where that is NULL or missing, what stands behind it.
+    Fallback(String, Pattern),
+}
+
+impl Pattern {
+    /// Where events go that no route names a topic for.
+    pub fn default_topic() -> Pattern {
+        let pieces = vec![Piece::Literal("outbox.event.".to_owned()), Piece::Column("aggregate_type".to_owned())];
+        Pattern { pieces }
+    }
+
+    /// One column's text.
+    pub fn column(name: &str) -> Pattern {
+        Pattern { pieces: vec![Piece::Column(name.to_owned())] }
+    }
+
+    /// The names of the parts and columns that it shows.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let mut names = Vec::new();
+        self.collect_names(&mut names);
+        names.into_iter()
+    }
+
+    fn collect_names<'a>(&'a self, names: &mut Vec<&'a str>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(_) => {}
+                Piece::Column(name) => names.push(name),
+                Piece::Fallback(name, otherwise) => {
+                    names.push(name);
+                    otherwise.collect_names(names);
+                }
+            }
+        }
+    }
 }
 
 /// `[dead_letter]`: what happens to an event that cannot be published.
@@ -370,19 +541,5 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
-    }
-}
-
-impl Default for Route {
-    fn default() -> Route {
-        let literal = |text: &str| Piece::Literal(text.to_owned());
-        let column = |name: &str| Piece::Column(name.to_owned());
-        Route {
-            matches: BTreeMap::new(),
-            topic: Pattern { pieces: vec![literal("outbox.event."), column("aggregate_type")] },
-            key: Pattern { pieces: vec![column("id")] },
-            default_headers: DefaultHeaders::default(),
-            headers: Vec::new(),
-        }
     }
 }

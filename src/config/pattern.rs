@@ -8,28 +8,50 @@ use super::{Pattern, Piece};
 
 impl Pattern {
     pub(super) fn parse(text: &str) -> Result<Pattern, Fault> {
-        let mut pieces = Vec::new();
-        let mut literal = String::new();
         let mut chars = text.chars();
-        while let Some(char) = chars.next() {
-            match char {
-                '{' if chars.as_str().starts_with('{') => literal.extend(chars.next()),
-                '}' if chars.as_str().starts_with('}') => literal.extend(chars.next()),
-                '{' => {
-                    if !literal.is_empty() {
-                        pieces.push(Piece::Literal(std::mem::take(&mut literal)));
-                    }
-                    pieces.push(Piece::Column(column(text, &mut chars)?));
-                }
-                '}' => return Err(unbalanced(text, "a \"}\" without its \"{\"")),
-                char => literal.push(char),
-            }
-        }
-        if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal));
-        }
-        Ok(Pattern { pieces })
+        let pattern = pieces(text, &mut chars, Depth::Outside)?;
+        debug_assert!(chars.as_str().is_empty(), "outside of places only the end ends");
+        Ok(pattern)
     }
+}
+
+/// Where pieces stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// To the end of the text.
+    Outside,
+    /// Behind the `|` of a place, to its `}`.
+    Fallback,
+}
+
+fn pieces(text: &str, chars: &mut Chars<'_>, depth: Depth) -> Result<Pattern, Fault> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    loop {
+        let Some(char) = chars.next() else {
+            if depth == Depth::Fallback {
+                return Err(unbalanced(text, "a \"{\" without its \"}\""));
+            }
+            break;
+        };
+        match char {
+            '{' if chars.as_str().starts_with('{') => literal.extend(chars.next()),
+            '}' if depth == Depth::Fallback => break,
+            '}' if chars.as_str().starts_with('}') => literal.extend(chars.next()),
+            '{' => {
+                if !literal.is_empty() {
+                    pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+                }
+                pieces.push(place(text, chars)?);
+            }
+            '}' => return Err(unbalanced(text, "a \"}\" without its \"{\"")),
+            char => literal.push(char),
+        }
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal));
+    }
+    Ok(Pattern { pieces })
 }
 
 /// As it would be typed.
@@ -39,15 +61,17 @@ impl fmt::Display for Pattern {
             match piece {
                 Piece::Literal(text) => f.write_str(&text.replace('{', "{{").replace('}', "}}"))?,
                 Piece::Column(name) => write!(f, "{{{name}}}")?,
+                Piece::Fallback(name, otherwise) => write!(f, "{{{name}|{otherwise}}}")?,
             }
         }
         Ok(())
     }
 }
 
-fn column(text: &str, chars: &mut Chars<'_>) -> Result<String, Fault> {
+/// What stands behind a `{`, up to its `}`.
+fn place(text: &str, chars: &mut Chars<'_>) -> Result<Piece, Fault> {
     let rest = chars.as_str();
-    let Some(end) = rest.find(['{', '}']).filter(|end| rest[*end..].starts_with('}')) else {
+    let Some(end) = rest.find(['{', '}', '|']).filter(|end| !rest[*end..].starts_with('{')) else {
         return Err(unbalanced(text, "a \"{\" without its \"}\""));
     };
     let name = &rest[..end];
@@ -55,13 +79,17 @@ fn column(text: &str, chars: &mut Chars<'_>) -> Result<String, Fault> {
         return Err(Fault::new(format!("\"{text}\" has a place without a column's name"))
             .hint("write {name}, without spaces; for example {aggregate_id}"));
     }
+    let has_fallback = rest[end..].starts_with('|');
     *chars = rest[end + 1..].chars();
-    Ok(name.to_owned())
+    Ok(match has_fallback {
+        true => Piece::Fallback(name.to_owned(), pieces(text, chars, Depth::Fallback)?),
+        false => Piece::Column(name.to_owned()),
+    })
 }
 
 fn unbalanced(text: &str, what: &str) -> Fault {
     Fault::new(format!("\"{text}\" has {what}"))
-        .hint("{name} stands for a column; write {{ and }} for the braces themselves")
+        .hint("{name} stands for a column, {name|text} for text where that is NULL; write {{ and }} for the braces themselves")
 }
 
 #[cfg(test)]
@@ -77,6 +105,10 @@ mod tests {
         Piece::Column(name.into())
     }
 
+    fn or(name: &str, pieces: Vec<Piece>) -> Piece {
+        Piece::Fallback(name.into(), Pattern { pieces })
+    }
+
     #[test]
     fn text_and_places_become_pieces() {
         for (text, pieces) in [
@@ -89,6 +121,10 @@ mod tests {
             ("a{{b}}c", vec![literal("a{b}c")]),
             ("{{{id}}}", vec![literal("{"), place("id"), literal("}")]),
             ("{order no}é", vec![place("order no"), literal("é")]),
+            ("{tenant|default}.x", vec![or("tenant", vec![literal("default")]), literal(".x")]),
+            ("{a|}", vec![or("a", vec![])]),
+            ("{a|{b|c{d}}e}", vec![or("a", vec![or("b", vec![literal("c"), place("d")]), literal("e")])]),
+            ("a|b", vec![literal("a|b")]),
         ] {
             let pattern = Pattern::parse(text).unwrap();
             assert_eq!(pattern.pieces, pieces, "{text}");
@@ -106,6 +142,9 @@ mod tests {
             ("{{id}", r#""{{id}" has a "}" without its "{""#),
             ("{}", r#""{}" has a place without a column's name"#),
             ("{ id }", r#""{ id }" has a place without a column's name"#),
+            ("{|x}", r#""{|x}" has a place without a column's name"#),
+            ("{a|x", r#""{a|x" has a "{" without its "}""#),
+            ("{a|{b}", r#""{a|{b}" has a "{" without its "}""#),
         ] {
             assert_eq!(Pattern::parse(text).unwrap_err().what, what);
         }
@@ -113,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_is_refused(text in "[a{}é ]{0,20}") {
+        fn any_text_parses_or_is_refused(text in "[a{}|é ]{0,20}") {
             if let Ok(pattern) = Pattern::parse(&text) {
                 prop_assert_eq!(Pattern::parse(&pattern.to_string()).unwrap(), pattern);
             }

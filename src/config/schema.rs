@@ -45,6 +45,9 @@ pub(super) enum Kind {
     Integer(i64, i64),
     Address,
     Pattern,
+    Boolean,
+    /// Texts.
+    List,
     /// A table whose members are fields.
     Table(&'static [Field]),
     /// A table whose members the user names; what each holds.
@@ -74,6 +77,8 @@ impl Kind {
             Kind::Integer(min, max) => format!("integer, {min} to {max}"),
             Kind::Address => "address".into(),
             Kind::Pattern => "pattern".into(),
+            Kind::Boolean => "true or false".into(),
+            Kind::List => "list of texts".into(),
             Kind::Table(_) => "table".into(),
             Kind::Map(holds) => format!("table, name = {holds}"),
         }
@@ -113,7 +118,7 @@ const fn field(name: &'static str, kind: Kind, default: Initial, meaning: &'stat
 
 use self::Initial::{Is, Required, Unset};
 
-pub(super) static SECTIONS: [Section; 7] = [
+pub(super) static SECTIONS: [Section; 8] = [
     Section {
         name: "postgres",
         shape: Shape::Once,
@@ -133,6 +138,12 @@ pub(super) static SECTIONS: [Section; 7] = [
         meaning: "Which record a row becomes. The first route that matches wins; behind them all stands one that \
                   matches every row, with the defaults below.",
         fields: &ROUTE,
+    },
+    Section {
+        name: "registry",
+        shape: Shape::Once,
+        meaning: "Which events are known: the routes say what each must be.",
+        fields: &REGISTRY,
     },
     Section {
         name: "dead_letter",
@@ -240,12 +251,21 @@ static CREATE_TOPICS: [Field; 3] = [
     field("config", Kind::Map("text"), Unset("{}"), "The topic's own settings, for example \"retention.ms\"."),
 ];
 
-static ROUTE: [Field; 5] = [
+static ROUTE: [Field; 15] = [
     field(
         "match",
-        Kind::Map("glob"),
+        Kind::Map("glob, list of globs, { is = text } or { regex = text }"),
         Unset(r#"{ event_type = "order.*" }"#),
-        "Which rows: part or column = glob (* is any run of characters); all must match. When not set: every row.",
+        "Which rows: part or column = glob (* is any run of characters); all must match. A list matches when one of it does; a \
+         regex is looked for anywhere in the text. When not set: every row.",
+    ),
+    field("outbox", Kind::Text, Unset(r#""public.outbox""#), "Rows of this table or message_prefix only."),
+    field(
+        "enabled",
+        Kind::Boolean,
+        Is("true"),
+        "A route that is switched off publishes nothing: what it matches is parked as switched_off, and published when it is \
+         switched on again.",
     ),
     field("topic", Kind::Pattern, Is(r#""outbox.event.{aggregate_type}""#), "The record's topic."),
     field(
@@ -256,14 +276,71 @@ static ROUTE: [Field; 5] = [
          {id} keeps none.",
     ),
     field(
+        "partition",
+        Kind::Pattern,
+        Unset(r#""{shard|0}""#),
+        "The record's partition; without it the outbox's partition column, and without that by the key.",
+    ),
+    field(
+        "timestamp",
+        Kind::Text,
+        Is(r#""event""#),
+        "The record's timestamp: \"event\" for the outbox's timestamp column, and the commit time where that is NULL; \"commit\" \
+         for the commit time; \"now\" for when it is sent; or \"{column}\".",
+    ),
+    field(
         "default_headers",
         Kind::Text,
         Is(r#""all""#),
-        "Which headers a record has without being asked: \"all\" for id, type, aggregate_type, aggregate_id and lsn; \
-         \"id\" for id alone, which costs less and is what Debezium's outbox router sends.",
+        "Which headers a record has without being asked: \"all\" for id, type, aggregate_type, aggregate_id, lsn and the members of \
+         the row's own headers; \"id\" for id and those members, which costs less; \"none\".",
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
+    field(
+        "rewrite",
+        Kind::Map("{ column = name, regex = text, with = text }"),
+        Unset(r#"{ domain = { column = "aggregate_type", regex = "Event$", with = "" } }"#),
+        "Values for patterns: {domain} is then the column's text with what the regex finds first replaced; $1 and ${name} stand for \
+         its groups. Text in which it finds nothing stays as it is.",
+    ),
+    field(
+        "value",
+        Kind::Text,
+        Is(r#""payload""#),
+        "The record's value: \"payload\", byte for byte; or \"envelope\", a JSON object with the payload and other columns.",
+    ),
+    field(
+        "envelope",
+        Kind::Map("part or column"),
+        Unset(r#"{ type = "event_type", tenant = "tenant_id" }"#),
+        "With value = \"envelope\": the members beside payload.",
+    ),
+    field(
+        "tombstone",
+        Kind::Text,
+        Is(r#""null""#),
+        "Which payload makes a record without a value: \"null\", or \"empty\" for text of nothing but blanks as well.",
+    ),
+    field(
+        "aggregate_type",
+        Kind::Text,
+        Unset(r#""order""#),
+        "What the event's aggregate type must be; else the event is parked.",
+    ),
+    field(
+        "require",
+        Kind::List,
+        Unset(r#"["payload", "tenant_id"]"#),
+        "Parts and columns that must not be NULL; else the event is parked.",
+    ),
 ];
+
+static REGISTRY: [Field; 1] = [field(
+    "unmatched",
+    Kind::Text,
+    Is(r#""default""#),
+    "An event that no [[route]] matches: \"default\" lets it go where its outbox leads, \"reject\" parks it.",
+)];
 
 static DEAD_LETTER: [Field; 9] = [
     field(

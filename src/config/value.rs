@@ -38,6 +38,20 @@ pub(super) fn scalar_text(value: &DeValue<'_>) -> Result<String, Fault> {
     }
 }
 
+pub(super) fn boolean(value: &DeValue<'_>) -> Result<bool, Fault> {
+    match value {
+        DeValue::Boolean(value) => Ok(*value),
+        other => Err(expected("true or false", other)),
+    }
+}
+
+pub(super) fn texts(value: &DeValue<'_>) -> Result<Vec<String>, Fault> {
+    match value {
+        DeValue::Array(items) => items.iter().map(|item| text(item.get_ref())).collect(),
+        other => Err(expected("a list of texts", other)),
+    }
+}
+
 pub(super) fn integer(value: &DeValue<'_>, min: i64, max: i64) -> Result<i64, Fault> {
     let number = match value {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok(),

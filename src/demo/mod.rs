@@ -228,6 +228,6 @@ mod tests {
         let config = configuration("127.0.0.1:1,127.0.0.1:2", "127.0.0.1:3".parse().unwrap());
         assert_eq!(config.kafka.brokers, "127.0.0.1:1,127.0.0.1:2");
         assert_eq!(config.http.listen.port(), 3);
-        assert_eq!(config.routes.len(), 1);
+        assert_eq!(config.rules.routes.len(), 1);
     }
 }

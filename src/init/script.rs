@@ -7,11 +7,12 @@ use crate::error::{Error, Result};
 use crate::source::catalog::{quote_identifier, quote_literal};
 
 /// Applied in this order, each once; a file that was released is never changed.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { version: 1, name: "0001_relay", body: include_str!("../../migrations/0001_relay.sql") },
     Migration { version: 2, name: "0002_messages", body: include_str!("../../migrations/0002_messages.sql") },
     Migration { version: OUTBOX, name: "0003_outbox", body: include_str!("../../migrations/0003_outbox.sql") },
     Migration { version: 4, name: "0004_dead_letters", body: include_str!("../../migrations/0004_dead_letters.sql") },
+    Migration { version: 5, name: "0005_letter_types", body: include_str!("../../migrations/0005_letter_types.sql") },
 ];
 
 /// The migration that only a configuration with our own outbox table needs.

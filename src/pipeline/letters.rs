@@ -218,10 +218,11 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// True when the row must be parked behind another one. What stands before a lane's first letter may pass.
-    pub(super) fn holds(&mut self, topic: &str, key: &[u8], position: Position) -> bool {
+    pub(super) fn holds(&mut self, topic: &str, key: Option<&[u8]>, position: Position) -> bool {
         if self.parked.is_empty() {
             return false;
         }
+        let Some(key) = key else { return false };
         self.scratch.clear();
         name_lane(topic, key, &mut self.scratch);
         self.parked.get(&self.scratch).is_some_and(|first| position > *first)

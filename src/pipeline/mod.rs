@@ -189,9 +189,9 @@ struct Stopping {
 
 impl Pipeline {
     /// A pipeline without a session, its producer ready.
-    pub fn new(outboxes: &[config::Outbox], routes: &[config::Route], publication: &str, settings: Settings) -> Self {
+    pub fn new(outboxes: &[config::Outbox], rules: &config::Rules, publication: &str, settings: Settings) -> Self {
         let mut layout = Layout::default();
-        let router = Router::new(routes, &mut layout);
+        let router = Router::new(rules, outboxes, &mut layout);
         Pipeline {
             letters: Letters::new(settings.dead_letter.clone()),
             settings,
@@ -634,7 +634,7 @@ mod tests {
                 retention: seconds(3600),
             };
             let settings = Settings { sender_timeout: seconds(30), limits, dead_letter };
-            let pipeline = Pipeline::new(&outboxes, &[], "outboxd", settings);
+            let pipeline = Pipeline::new(&outboxes, &config::Rules::default(), "outboxd", settings);
             let start = Instant::now();
             Bench { pipeline, shelf: Shelf::default(), start, now: start }
         }

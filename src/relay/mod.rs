@@ -121,7 +121,7 @@ impl Relay {
                 dead_letter: config.dead_letter.clone(),
                 leader: identity::own_name(),
             },
-            pipeline: Pipeline::new(&config.outbox, &config.routes, &config.postgres.publication, settings),
+            pipeline: Pipeline::new(&config.outbox, &config.rules, &config.postgres.publication, settings),
             reports: sink.reports(),
             trial_reports: sink.trial_reports(),
             clerk: Clerk::new(now),

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use outboxd::config::{Backoff, Columns, DeadLetters, Limits, Order, Outbox, OutboxSource, Store, UnknownTopic};
+use outboxd::config::{Backoff, Columns, DeadLetters, Limits, Order, Outbox, OutboxSource, Rules, Store, UnknownTopic};
 use outboxd::ledger::Ticket;
 use outboxd::lsn::Lsn;
 use outboxd::pipeline::{Action, Clock, Flow, LastHolder, Loaded, Pipeline, SessionStart, Settings};
@@ -74,7 +74,7 @@ impl Corridor {
             retention: second,
         };
         let settings = Settings { sender_timeout: 30 * second, limits, dead_letter };
-        let mut pipeline = Pipeline::new(&[outbox()], &[], "outboxd", settings);
+        let mut pipeline = Pipeline::new(&[outbox()], &Rules::default(), "outboxd", settings);
         let now = Instant::now();
         let start = SessionStart {
             system: System { id: 1, timeline: 1 },

@@ -23,6 +23,7 @@ mod messages;
 mod network;
 mod outage;
 mod publication;
+mod routes;
 mod security;
 mod setup;
 mod shutdown;

@@ -515,7 +515,7 @@ impl Sink for Door<'_> {
 
 /// A record as the oracle will see it.
 fn landing(record: &Record<'_>, id: u64) -> oracle::Record {
-    let key = String::from_utf8_lossy(record.key);
+    let key = String::from_utf8_lossy(record.key.unwrap_or_default());
     let place = (record.topic.to_owned(), partition_of(&key) as i32);
     oracle::Record { key: oracle_key(record.topic, &key), id: id.to_string(), place }
 }

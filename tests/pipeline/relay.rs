@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use outboxd::config;
-use outboxd::config::{OutboxSource, Pattern, Piece};
+use outboxd::config::{OutboxSource, Pattern};
 use outboxd::dead_letter::{Claimed, DeadLetter, Outcome};
 use outboxd::lsn::{Lsn, Position};
 use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Loaded, Pipeline, SessionStart, Settings, Why};
@@ -91,7 +91,7 @@ impl Relay {
         let (limits, dead_letter) = (limits.clone(), dead_letter.clone());
         let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits, dead_letter };
         Relay {
-            pipeline: Pipeline::new(&outboxes(), &[route()], "outboxd", settings),
+            pipeline: Pipeline::new(&outboxes(), &rules(), "outboxd", settings),
             producer: Producer::new(name),
             name,
             link: None,
@@ -655,6 +655,7 @@ fn outboxes() -> Vec<config::Outbox> {
         .into()
 }
 
-fn route() -> config::Route {
-    config::Route { key: Pattern { pieces: vec![Piece::Column("aggregate_id".into())] }, ..config::Route::default() }
+fn rules() -> config::Rules {
+    let route = config::Route { key: Some(Pattern::column("aggregate_id")), ..config::Route::default() };
+    config::Rules { routes: vec![route], ..config::Rules::default() }
 }

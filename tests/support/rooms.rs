@@ -7,6 +7,7 @@ use std::process::Command;
 
 /// The rooms that are pure; `sink` and `source` only as far as they are.
 const LIB: &str = "
+pub mod column;
 pub mod config;
 pub mod dead_letter;
 pub mod error;
@@ -29,7 +30,8 @@ const LEFT_OUT: [(&str, &str, &str); 5] = [
 ];
 
 /// The crates that the pure rooms use, as `Cargo.toml` names them.
-const CRATES: [&str; 8] = ["humantime", "serde", "serde_json", "strsim", "thiserror", "toml", "uuid", "whoami"];
+const CRATES: [&str; 10] =
+    ["base64", "humantime", "regex", "serde", "serde_json", "strsim", "thiserror", "toml", "uuid", "whoami"];
 
 /// The copy.
 pub struct Rooms {

@@ -3,7 +3,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::schema::{Initial, SECTIONS, Shape};
-use super::super::{Host, reference, reference_markdown};
+use super::super::{
+    DefaultHeaders, Host, Match, Switch, Timestamp, Tombstone, Unmatched, ValueForm, reference, reference_markdown,
+};
 use super::*;
 
 const LEAST: &str = "[postgres]\nurl = 'postgres://u@h/d'\n[kafka]\nbrokers = 'k:9092'\n";
@@ -46,7 +48,8 @@ fn url_and_brokers_are_enough_and_the_rest_has_the_documented_defaults() {
     assert_eq!(config.kafka.brokers, "k:9092");
     assert!(config.kafka.create_topics.is_none());
     assert!(config.kafka.properties.is_empty());
-    assert!(config.routes.is_empty());
+    assert!(config.rules.routes.is_empty());
+    assert_eq!(config.rules.unmatched, Unmatched::Default);
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9187");
     let limits = config.limits;
     assert_eq!((limits.memory, limits.window, limits.event), (32 << 20, 100_000, 16 << 20));
@@ -92,13 +95,15 @@ fn everything_can_be_set() {
     assert_eq!(config.outbox[0].columns.headers, None);
     assert_eq!(config.outbox[0].columns.partition.as_deref(), Some("shard"));
     assert_eq!(config.outbox[1].source, OutboxSource::MessagePrefix("shop".into()));
-    assert_eq!(config.routes[0].matches["event_type"], "order.*");
-    assert_eq!(config.routes[0].topic.to_string(), "orders.{region}");
-    assert_eq!(config.routes[0].key.to_string(), "{aggregate_id}");
-    let names: Vec<&str> = config.routes[0].headers.iter().map(|(name, _)| name.as_str()).collect();
+    let routes = &config.rules.routes;
+    assert!(
+        matches!(&routes[0].matches[..], [(name, Match::Glob(glob)), (_, Match::Is(_))] if name == "event_type" && glob == "order.*")
+    );
+    assert_eq!(typed(&routes[0].topic), "orders.{region}");
+    assert_eq!(typed(&routes[0].key), "{aggregate_id}");
+    let names: Vec<&str> = routes[0].headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["tenant", "kind"], "headers keep the order typed");
-    assert_eq!(config.routes[1].topic.to_string(), "outbox.event.{aggregate_type}");
-    assert_eq!(config.routes[1].key.to_string(), "{id}");
+    assert_eq!((&routes[1].topic, &routes[1].key), (&None, &None), "what is not typed is for the outbox to say");
     assert_eq!(config.http.listen.port(), 80);
     assert_eq!(config.limits.memory, 64 << 20);
     assert_eq!(config.limits.shutdown, Duration::from_secs(90));
@@ -116,7 +121,7 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ("\n[limit]", "f.toml:6: unknown field \"limit\"\n  hint: did you mean \"limits\"?"),
         (
             "[telemetry]",
-            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, dead_letter, http, limits",
+            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, registry, dead_letter, http, limits",
         ),
         (
             "[outbox]\ntable = 'x'",
@@ -205,18 +210,21 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ),
         (
             "[[route]]\nkey = '{id'",
-            "f.toml:6: route.key: \"{id\" has a \"{\" without its \"}\"\n  hint: {name} stands for a column; write {{ and }} for the braces themselves",
+            "f.toml:6: route.key: \"{id\" has a \"{\" without its \"}\"\n  hint: {name} stands for a column, {name|text} for text where that is NULL; write {{ and }} for the braces themselves",
         ),
         ("[[route]]\nkey = ''", "f.toml:6: route.key: must not be empty"),
         ("[[route]]\nmatch = 'x'", "f.toml:6: route.match: expected a table, got a string"),
-        ("[[route]]\nmatch = { a = 1 }", "f.toml:6: route.match.a: expected a string, got an integer"),
+        (
+            "[[route]]\nmatch = { a = 1 }",
+            "f.toml:6: route.match.a: expected a glob, a list, { is = … } or { regex = … }, got an integer",
+        ),
         (
             "[[route]]\nheaders = { a = '{}' }",
             "f.toml:6: route.headers.a: \"{}\" has a place without a column's name\n  hint: write {name}, without spaces; for example {aggregate_id}",
         ),
         (
-            "[[route]]\ndefault_headers = 'none'",
-            "f.toml:6: route.default_headers: \"none\" is not one of the choices\n  hint: \"all\" or \"id\"",
+            "[[route]]\ndefault_headers = 'some'",
+            "f.toml:6: route.default_headers: \"some\" is not one of the choices\n  hint: \"all\" or \"id\" or \"none\"",
         ),
         (
             "[[route]]\n[[route]]",
@@ -296,8 +304,8 @@ fn variables_win_over_the_file_and_can_stand_alone() {
         assert_eq!(config.http.listen.port(), 1);
         assert_eq!(config.outbox[0].source, table("shop", "events"));
         assert_eq!(config.outbox[0].columns.id, "uid");
-        assert_eq!(config.routes[0].key.to_string(), "{aggregate_id}");
-        assert_eq!(config.routes[0].topic.to_string(), "outbox.event.{aggregate_type}");
+        assert_eq!(typed(&config.rules.routes[0].key), "{aggregate_id}");
+        assert_eq!(config.rules.routes[0].topic, None);
     }
 }
 
@@ -310,9 +318,9 @@ fn a_wrong_variable_is_named() {
             "OUTBOXD_KAFKA__BROKER: no such field\n  hint: did you mean OUTBOXD_KAFKA__BROKERS?",
         ),
         (
-            "OUTBOXD_REGISTRY__UNMATCHED",
+            "OUTBOXD_TELEMETRY__ENDPOINT",
             "x",
-            "OUTBOXD_REGISTRY__UNMATCHED: no such field\n  hint: a variable is OUTBOXD_<SECTION>__<FIELD>, for example OUTBOXD_KAFKA__BROKERS",
+            "OUTBOXD_TELEMETRY__ENDPOINT: no such field\n  hint: a variable is OUTBOXD_<SECTION>__<FIELD>, for example OUTBOXD_KAFKA__BROKERS",
         ),
         ("OUTBOXD_LIMITS__WINDOW", "many", "OUTBOXD_LIMITS__WINDOW: limits.window: \"many\" is not a whole number"),
         ("OUTBOXD_LIMITS__EVENT", "1B", "OUTBOXD_LIMITS__EVENT: limits.event: must be from 1KiB to 1GiB, not 1B"),
@@ -485,13 +493,13 @@ fn the_reference_is_valid_and_shows_the_defaults() {
         });
         lines.collect::<Vec<_>>().join("\n")
     };
-    let config = load(&uncomment(&["password_file", "message_prefix", "topic"]), &[]).unwrap();
+    let config = load(&uncomment(&["password_file", "message_prefix", "topic", "envelope"]), &[]).unwrap();
     let defaults = load(LEAST, &[]).unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", defaults.limits));
     assert_eq!(format!("{:?}", config.outbox), format!("{:?}", defaults.outbox));
     assert_eq!(config.postgres.sender_timeout, defaults.postgres.sender_timeout);
     assert_eq!(config.kafka.create_topics.unwrap().replication, 3);
-    assert_eq!(config.routes[0].key.to_string(), "{id}");
+    assert_eq!(typed(&config.rules.routes[0].key), "{id}");
     let least = bare.replace("#url = ", "url = ").replace("#brokers = ", "brokers = ");
     assert_eq!(load(&least, &[]).unwrap().postgres.connection.hosts.len(), 2);
 }
@@ -499,7 +507,7 @@ fn the_reference_is_valid_and_shows_the_defaults() {
 #[test]
 fn the_sample_is_valid() {
     let config = load(include_str!("../../../config/outboxd.toml"), &[]).unwrap();
-    assert_eq!(config.routes[0].key.to_string(), "{aggregate_id}");
+    assert_eq!(typed(&config.rules.routes[0].key), "{aggregate_id}");
     let field = |line: &&str| line.starts_with(['[', '"']) || line.split(' ').nth(1) == Some("=");
     let lines = include_str!("../../../config/outboxd.toml").lines();
     let lines: Vec<&str> = lines.map(|line| line.strip_prefix("# ").filter(field).unwrap_or(line)).collect();
@@ -563,5 +571,83 @@ proptest! {
         for variable in variables {
             drop(load(&text, &[(variable, &value)]).map_err(|error| error.to_string()));
         }
+    }
+}
+
+fn typed(pattern: &Option<Pattern>) -> String {
+    pattern.as_ref().map(Pattern::to_string).unwrap_or_default()
+}
+
+fn rules(text: &str) -> Result<Rules, String> {
+    with(text).map(|config| config.rules).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_route_says_which_rows_and_what_they_become() {
+    let rules = rules(
+        r#"
+        [registry]
+        unmatched = "reject"
+        [[route]]
+        outbox = "outbox"
+        enabled = false
+        match = { event_type = ["a", "b.*"], tenant = { regex = "^x" }, region = { is = "*" } }
+        topic = "t.{domain|none}"
+        partition = "{shard}"
+        timestamp = "{happened_at}"
+        default_headers = "none"
+        rewrite = { domain = { column = "aggregate_type", regex = "(.*)Event", with = "$1" } }
+        value = "envelope"
+        envelope = { type = "event_type" }
+        tombstone = "empty"
+        aggregate_type = "order"
+        require = ["payload", "tenant"]
+        "#,
+    )
+    .unwrap();
+    let route = &rules.routes[0];
+    assert_eq!((rules.unmatched, route.switch), (Unmatched::Reject, Switch::Off));
+    assert_eq!(route.outbox, Some(table("public", "outbox")));
+    assert_eq!(route.timestamp, Some(Timestamp::Column("happened_at".into())));
+    assert_eq!(route.value, Some(ValueForm::Envelope(vec![("type".into(), "event_type".into())])));
+    assert_eq!((route.default_headers, route.tombstone), (Some(DefaultHeaders::None), Some(Tombstone::Empty)));
+    let mut names: Vec<&str> = route.names().collect();
+    names.sort_unstable();
+    names.dedup();
+    let expected = ["aggregate_type", "event_type", "happened_at", "payload", "region", "shard", "tenant"];
+    assert_eq!(names, expected, "domain is no column");
+}
+
+#[test]
+fn a_route_that_cannot_be_meant_is_refused_with_what_to_write() {
+    for (route, what) in [
+        ("outbox = \"shop.other\"", "no [[outbox]] has the table or message_prefix \"shop.other\""),
+        ("match = { a = [] }", "is an empty list"),
+        ("match = { a = { regex = \"(\" } }", "is not a regular expression: unclosed group"),
+        ("match = { a = { glob = \"x\" } }", "write { is = \"text\" } or { regex = \"text\" }"),
+        ("timestamp = \"later\"", "\"event\", \"commit\", \"now\" or \"{column}\""),
+        ("rewrite = { a = { column = \"b\" } }", "has not the members column, regex and with"),
+        ("envelope = { a = \"b\" }", "value is not \"envelope\""),
+        ("value = \"envelope\"\nenvelope = { payload = \"b\" }", "has a member payload"),
+        ("value = \"avro\"", "\"payload\" or \"envelope\""),
+        ("enabled = \"no\"", "true or false"),
+        ("require = \"payload\"", "a list of texts"),
+        ("topics = \"a\"", "did you mean \"topic\"?"),
+    ] {
+        let told = rules(&format!("[[route]]\n{route}")).unwrap_err();
+        assert!(told.contains(what), "{route}: {told}");
+    }
+    let told = rules("[registry]\nunmatched = \"drop\"").unwrap_err();
+    assert!(told.contains("\"default\" or \"reject\""), "{told}");
+}
+
+#[test]
+fn a_route_behind_one_that_takes_all_rows_of_its_outbox_is_never_reached() {
+    let blocks = "[[outbox]]\ntable = \"a\"\n[[outbox]]\ntable = \"b\"\n";
+    let routes = |first: &str, second: &str| rules(&format!("{blocks}[[route]]\n{first}\n[[route]]\n{second}"));
+    assert!(routes("outbox = \"a\"", "outbox = \"b\"").is_ok());
+    assert!(routes("outbox = \"a\"", "topic = \"x\"").is_ok());
+    for (first, second) in [("", "outbox = \"a\""), ("outbox = \"a\"", "outbox = \"a\""), ("", "")] {
+        assert!(routes(first, second).unwrap_err().contains("is never reached"), "{first} before {second}");
     }
 }

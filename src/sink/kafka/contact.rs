@@ -53,12 +53,12 @@ impl Contacts {
     }
 
     /// True when a record with this key, or for this partition, must wait.
-    pub(super) fn holds(&self, partition: Option<i32>, key: &[u8]) -> bool {
+    pub(super) fn holds(&self, partition: Option<i32>, key: Option<&[u8]>) -> bool {
         self.under_way > 0 && matches!(self.contact(partition, key), Some((_, Contact::UnderWay(_))))
     }
 
     /// The record of this number is on its way.
-    pub(super) fn offered(&mut self, partition: Option<i32>, key: &[u8], number: u64) {
+    pub(super) fn offered(&mut self, partition: Option<i32>, key: Option<&[u8]>, number: u64) {
         if self.strangers > 0
             && let Some((at, Contact::None)) = self.contact(partition, key)
         {
@@ -79,10 +79,11 @@ impl Contacts {
         }
     }
 
-    fn contact(&self, partition: Option<i32>, key: &[u8]) -> Option<(usize, Contact)> {
+    fn contact(&self, partition: Option<i32>, key: Option<&[u8]>) -> Option<(usize, Contact)> {
         let at = match partition {
             Some(partition) => usize::try_from(partition).ok()?,
-            None => partition_of(key, self.partitions.len())?,
+            // Without a key there is no order to keep.
+            None => partition_of(key?, self.partitions.len())?,
         };
         self.partitions.get(at).map(|contact| (at, *contact))
     }
@@ -128,36 +129,36 @@ mod tests {
         let mut contacts = Contacts::default();
         contacts.resize(2);
         let [zero, one] = [Some(0), Some(1)];
-        assert!(!contacts.holds(zero, b""));
-        contacts.offered(zero, b"", 7);
-        assert_eq!([contacts.holds(zero, b""), contacts.holds(one, b"")], [true, false]);
-        contacts.offered(one, b"", 8);
+        assert!(!contacts.holds(zero, Some(b"")));
+        contacts.offered(zero, Some(b""), 7);
+        assert_eq!([contacts.holds(zero, Some(b"")), contacts.holds(one, Some(b""))], [true, false]);
+        contacts.offered(one, Some(b""), 8);
         contacts.answered(8, true);
         contacts.answered(7, false);
-        assert_eq!([contacts.holds(zero, b""), contacts.holds(one, b"")], [false, false]);
-        contacts.offered(zero, b"", 9);
-        contacts.offered(one, b"", 10);
-        assert_eq!([contacts.holds(zero, b""), contacts.holds(one, b"")], [true, false]);
+        assert_eq!([contacts.holds(zero, Some(b"")), contacts.holds(one, Some(b""))], [false, false]);
+        contacts.offered(zero, Some(b""), 9);
+        contacts.offered(one, Some(b""), 10);
+        assert_eq!([contacts.holds(zero, Some(b"")), contacts.holds(one, Some(b""))], [true, false]);
         contacts.answered(9, true);
-        assert!(!contacts.holds(zero, b""));
+        assert!(!contacts.holds(zero, Some(b"")));
         contacts.forget();
-        contacts.offered(one, b"", 11);
-        assert!(contacts.holds(one, b""));
+        contacts.offered(one, Some(b""), 11);
+        assert!(contacts.holds(one, Some(b"")));
         contacts.answered(11, true);
         contacts.expire();
-        contacts.offered(one, b"", 12);
+        contacts.offered(one, Some(b""), 12);
         contacts.expire();
-        assert!(contacts.holds(one, b""), "it is still under way");
+        assert!(contacts.holds(one, Some(b"")), "it is still under way");
     }
 
     #[test]
     fn a_partition_that_was_added_is_a_stranger() {
         let mut contacts = Contacts::default();
         contacts.resize(1);
-        contacts.offered(None, b"key", 1);
+        contacts.offered(None, Some(b"key"), 1);
         contacts.answered(1, true);
         contacts.resize(2);
-        contacts.offered(Some(1), b"", 2);
-        assert!(contacts.holds(Some(1), b"") && !contacts.holds(Some(0), b""));
+        contacts.offered(Some(1), Some(b""), 2);
+        assert!(contacts.holds(Some(1), Some(b"")) && !contacts.holds(Some(0), Some(b"")));
     }
 }

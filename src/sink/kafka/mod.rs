@@ -168,10 +168,10 @@ impl Kafka {
         let record = Record {
             topic,
             partition: None,
-            key: letter.key.as_bytes(),
+            key: Some(letter.key.as_bytes()),
             value: Some(letter.value.as_bytes()),
             headers: &headers,
-            timestamp_ms: now_ms(),
+            timestamp_ms: None,
         };
         self.send_apart(&record, number.cast_signed(), Purpose::Keep)
     }
@@ -387,11 +387,14 @@ fn send(
     record: &Record<'_>,
     opaque: usize,
 ) -> std::result::Result<(), KafkaError> {
-    let mut message = BaseRecord::with_opaque_to(record.topic, opaque)
-        .key(record.key)
+    let mut message = BaseRecord::with_opaque_to(record.topic, opaque).headers(headers(record));
+    if let Some(key) = record.key {
+        message = message.key(key);
+    }
+    if let Some(timestamp_ms) = record.timestamp_ms {
         // librdkafka takes 0 for "now".
-        .timestamp(record.timestamp_ms.max(1))
-        .headers(headers(record));
+        message = message.timestamp(timestamp_ms.max(1));
+    }
     if let Some(value) = record.value {
         message = message.payload(value);
     }

@@ -402,17 +402,19 @@ impl Accepts {
             return Some(Problem { reason: "partition", message });
         }
         // A batch is measured compressed, so that only the broker can tell how large a compressed event is.
-        let bytes = FRAMING_BYTES + record.key.len() + record.value.map_or(0, <[u8]>::len);
+        let length = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
+        let bytes = FRAMING_BYTES + length(record.key) + length(record.value);
         if let Some(limit) = self.max_message_bytes.filter(|limit| bytes > *limit && !compressed) {
             let topic = record.topic;
             let message = format!("it takes {bytes} bytes, and max.message.bytes of topic \"{topic}\" is {limit}");
             return Some(Problem { reason: "too_large", message });
         }
-        let age = now_ms.saturating_sub(record.timestamp_ms);
+        let timestamp_ms = record.timestamp_ms.unwrap_or(now_ms);
+        let age = now_ms.saturating_sub(timestamp_ms);
         let too_old = self.oldest_ms.is_some_and(|limit| age > limit);
         let too_new = self.newest_ms.is_some_and(|limit| age.saturating_neg() > limit);
-        if record.timestamp_ms < 0 || too_old || too_new {
-            let message = format!("its timestamp ({} ms) is outside what the topic accepts", record.timestamp_ms);
+        if timestamp_ms < 0 || too_old || too_new {
+            let message = format!("its timestamp ({timestamp_ms} ms) is outside what the topic accepts");
             return Some(Problem { reason: "timestamp", message });
         }
         None
@@ -559,8 +561,14 @@ mod tests {
             learn(&mut topics, &[name], &exists());
             assert_eq!(topics.get(name), Some((id, &exists())));
             let headers = Headers::default();
-            let record =
-                Record { topic: name, partition: None, key: b"", value: None, headers: &headers, timestamp_ms: 0 };
+            let record = Record {
+                topic: name,
+                partition: None,
+                key: Some(b""),
+                value: None,
+                headers: &headers,
+                timestamp_ms: Some(0),
+            };
             topics.offered(id, &record, 0);
         }
         let [old, next] = ["old", "next"].map(|name| topics.ids[name]);

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use tokio_postgres::types::PgLsn;
 
 use super::Catalog;
+use crate::column::Type;
 use crate::error::Result;
 use crate::lsn::Lsn;
 use crate::source::System;
@@ -150,8 +151,8 @@ pub enum TableKind {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Its type's OID.
-    pub type_oid: u32,
+    /// Its type.
+    pub kind: Type,
     /// Its type as SQL writes it: `character varying(20)`.
     pub type_name: String,
     /// NULL is refused.
@@ -292,14 +293,14 @@ impl Catalog {
                    JOIN pg_namespace AS n ON n.oid = c.relnamespace \
                    WHERE n.nspname::text = $1 AND c.relname::text = $2 AND c.relkind IN ('r', 'p')";
         let Some(row) = self.row(&what, sql, &[&schema, &name]).await? else { return Ok(None) };
-        let sql = "SELECT attname::text, atttypid, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute \
+        let sql = "SELECT attname::text, atttypid, atttypmod, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute \
                    WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
         let columns = self.rows(&what, sql, &[&row.get::<_, u32>(0)]).await?;
         let column = |row: &tokio_postgres::Row| Column {
             name: row.get(0),
-            type_oid: row.get(1),
-            type_name: row.get(2),
-            not_null: row.get(3),
+            kind: Type { oid: row.get(1), modifier: row.get(2) },
+            type_name: row.get(3),
+            not_null: row.get(4),
         };
         Ok(Some(Table {
             kind: if row.get(1) { TableKind::Partitioned } else { TableKind::Ordinary },

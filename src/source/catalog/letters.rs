@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{PgLsn, ToSql};
 
 use super::{Catalog, Claim};
+use crate::column::Type;
 use crate::dead_letter::{BEHIND, Claimed, Column, DeadLetter, KnownLetter, Lane, OpenLane, Origin, Outcome};
 use crate::error::Result;
 use crate::lsn::{Lsn, Position};
@@ -314,8 +315,11 @@ impl Catalog {
         if row.get::<_, i64>(0) > most {
             return Ok(None);
         }
-        let read =
-            |(at, column): (usize, &&super::Column)| Column { name: column.name.clone(), value: row.get(at + 1) };
+        let read = |(at, column): (usize, &&super::Column)| Column {
+            name: column.name.clone(),
+            kind: column.kind,
+            value: row.get(at + 1),
+        };
         Ok(Some(wanted.iter().enumerate().map(read).collect()))
     }
 
@@ -381,6 +385,7 @@ struct Sheet<'a> {
     column_places: Vec<i64>,
     column_names: Vec<Cow<'a, str>>,
     column_values: Vec<Option<&'a [u8]>>,
+    column_types: Vec<i64>,
     /// Likewise.
     missing_places: Vec<i64>,
     missing_names: Vec<Cow<'a, str>>,
@@ -418,6 +423,7 @@ impl<'a> Sheet<'a> {
             self.column_places.push(number);
             self.column_names.push(storable(&column.name));
             self.column_values.push(column.value.as_deref());
+            self.column_types.push(column.kind.to_bits());
         }
         for name in &letter.not_kept {
             self.missing_places.push(number);
@@ -426,7 +432,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// As `sql::store` numbers them, from `$7` on.
-    fn parameters(&self) -> [&(dyn ToSql + Sync); 17] {
+    fn parameters(&self) -> [&(dyn ToSql + Sync); 18] {
         [
             &self.commits,
             &self.rows,
@@ -445,6 +451,7 @@ impl<'a> Sheet<'a> {
             &self.column_values,
             &self.missing_places,
             &self.missing_names,
+            &self.column_types,
         ]
     }
 }
@@ -461,9 +468,9 @@ fn claimed(row: &Row, owner: &str) -> Claimed {
         origin: origin(row.get(3), row.get(4)),
         position: position(row.get(5), row.get(6)),
         committed_at: row.get(7),
-        columns: columns(row.get(8), row.get(9)),
-        not_kept: row.get(10),
-        lane: Lane { topic: row.get(11), key: row.get(12) },
+        columns: columns(row.get(8), row.get(9), row.get(10)),
+        not_kept: row.get(11),
+        lane: Lane { topic: row.get(12), key: row.get(13) },
     }
 }
 
@@ -498,8 +505,9 @@ pub(super) fn origin(schema: Option<String>, name: String) -> Origin {
     }
 }
 
-pub(super) fn columns(names: Vec<String>, values: Vec<Option<Vec<u8>>>) -> Vec<Column> {
-    names.into_iter().zip(values).map(|(name, value)| Column { name, value }).collect()
+pub(super) fn columns(names: Vec<String>, values: Vec<Option<Vec<u8>>>, types: Vec<i64>) -> Vec<Column> {
+    let kinds = types.into_iter().map(Type::from_bits).chain(std::iter::repeat(Type::default()));
+    names.into_iter().zip(values).zip(kinds).map(|((name, value), kind)| Column { name, kind, value }).collect()
 }
 
 /// A position as the table has it; a row number beyond its range is the last there is.
@@ -521,8 +529,8 @@ mod tests {
             event_type: None,
             lane: Lane { topic: Some("orders".to_owned()), key: Some(vec![0, 255]) },
             columns: vec![
-                Column { name: "id".to_owned(), value: Some(b"1\0".to_vec()) },
-                Column { name: "payload".to_owned(), value: None },
+                Column { name: "id".to_owned(), kind: Type::of(25), value: Some(b"1\0".to_vec()) },
+                Column { name: "payload".to_owned(), kind: Type::default(), value: None },
             ],
             not_kept: vec!["photo".to_owned()],
             rejection: Rejection { reason, message: "\0 is refused".to_owned() },

@@ -158,7 +158,8 @@ impl Catalog {
     pub async fn letter(&self, slot: &str, id: i64) -> Result<Option<LetterPage>> {
         let what = format!("cannot read dead letter {id} of slot \"{slot}\"");
         let sql = format!(
-            "SELECT {LINE}, d.system_id, d.timeline, d.committed_at, d.column_names, d.column_values, d.not_kept, \
+            "SELECT {LINE}, d.system_id, d.timeline, d.committed_at, d.column_names, d.column_values, \
+                 d.column_types, d.not_kept, \
                  d.owner, d.lease_until, d.settled_at, d.note, d.noted_by \
              FROM outboxd.dead_letter AS d WHERE d.slot = $1 AND d.id = $2"
         );
@@ -318,13 +319,13 @@ fn page(row: &Row, attempts: Vec<Attempt>) -> LetterPage {
             timeline: row.get::<_, i32>(LINE_LENGTH + 1).cast_unsigned(),
         },
         committed_at: row.get(LINE_LENGTH + 2),
-        columns: columns(row.get(LINE_LENGTH + 3), row.get(LINE_LENGTH + 4)),
-        not_kept: row.get(LINE_LENGTH + 5),
-        owner: row.get(LINE_LENGTH + 6),
-        lease_until: row.get(LINE_LENGTH + 7),
-        settled_at: row.get(LINE_LENGTH + 8),
-        note: row.get(LINE_LENGTH + 9),
-        noted_by: row.get(LINE_LENGTH + 10),
+        columns: columns(row.get(LINE_LENGTH + 3), row.get(LINE_LENGTH + 4), row.get(LINE_LENGTH + 5)),
+        not_kept: row.get(LINE_LENGTH + 6),
+        owner: row.get(LINE_LENGTH + 7),
+        lease_until: row.get(LINE_LENGTH + 8),
+        settled_at: row.get(LINE_LENGTH + 9),
+        note: row.get(LINE_LENGTH + 10),
+        noted_by: row.get(LINE_LENGTH + 11),
         attempts,
     }
 }

@@ -5,7 +5,8 @@
 
 use super::layout::{Place, Presence};
 use super::value::{self, Cell, Kind};
-use super::{Outbox, Row, Table, logical};
+use super::{Outbox, Row, Table};
+use crate::column::Type;
 use crate::config::{self, OutboxSource};
 use crate::dead_letter::{Claimed, Column, Origin, take_large};
 use crate::source::pgoutput::{self, Message, Tuple};
@@ -46,19 +47,19 @@ impl Outbox {
         let (schema, name) = mapping.schema_and_name.clone();
         let mut kept = Kept { origin: Origin::Table(schema, name), columns: Vec::new(), not_kept: Vec::new() };
         let mut scratch = Vec::new();
-        for ((name, type_oid), sent) in mapping.described.iter().zip(row.columns()) {
+        for ((name, kind), sent) in mapping.described.iter().zip(row.columns()) {
             scratch.clear();
-            let value = match value::render(sent, Kind::of(*type_oid), body, &mut scratch) {
+            let value = match value::render(sent, Kind::of(kind.oid), body, &mut scratch) {
                 Ok(Cell::Absent | Cell::Null) => None,
                 Ok(Cell::Message(range)) => Some(body[range].to_vec()),
                 Ok(Cell::Scratch(range)) => Some(scratch[range].to_vec()),
-                Ok(Cell::Time(micros)) => Some(value::time_text(micros, *type_oid).into_bytes()),
+                Ok(Cell::Time(micros)) => Some(value::time_text(micros, kind.oid).into_bytes()),
                 Err(_) => {
                     kept.not_kept.push(name.clone());
                     continue;
                 }
             };
-            kept.columns.push(Column { name: name.clone(), value });
+            kept.columns.push(Column { name: name.clone(), kind: *kind, value });
         }
         kept
     }
@@ -76,7 +77,7 @@ impl Outbox {
 
     /// The row of a stored letter, as today's configuration reads it; or why it cannot be read.
     pub fn restore<'b>(&'b mut self, letter: &'b Claimed) -> Result<Row<'b>, String> {
-        let Some(outbox) = block(&self.outboxes, &letter.origin) else {
+        let Some(at) = place_of(&self.outboxes, &letter.origin) else {
             let what = match &letter.origin {
                 Origin::Table(schema, name) => format!("table \"{schema}.{name}\""),
                 Origin::Messages(prefix) => format!("message_prefix \"{prefix}\""),
@@ -84,17 +85,17 @@ impl Outbox {
             return Err(format!("no [[outbox]] has {what} any more"));
         };
         self.cells.fill(Cell::Absent);
+        self.types.fill(Type::default());
         self.scratch.clear();
         let mut message: &[u8] = &[];
         let is_kept = |name: &str| !letter.not_kept.iter().any(|missing| missing == name);
         match letter.origin {
             Origin::Messages(_) => {
                 message = letter.columns.first().and_then(|column| column.value.as_deref()).unwrap_or_default();
-                let (cells, scratch) = (&mut self.cells, &mut self.scratch);
-                logical::read(message, message, &outbox.columns, &self.layout, cells, scratch)?;
+                self.read_logical(at, message, message)?;
             }
             Origin::Table(..) => {
-                for (place, name, presence) in self.layout.columns(&outbox.columns) {
+                for (place, name, presence) in self.layout.columns(&self.outboxes[at].columns) {
                     if !is_kept(name) {
                         // Without it the record would be another one: no payload is a tombstone.
                         return Err(not_kept(name));
@@ -106,6 +107,7 @@ impl Outbox {
                             return Err(format!("it was kept without a column \"{name}\": the table had none then"));
                         }
                     };
+                    self.types[place.0] = column.kind;
                     self.cells[place.0] = match &column.value {
                         Some(value) => {
                             let start = self.scratch.len();
@@ -117,14 +119,18 @@ impl Outbox {
                 }
             }
         }
-        let row = self.row(letter.position, letter.committed_at, message);
+        let row = self.row(letter.position, letter.committed_at, at, &self.types, message);
         if row.bytes(Place::ID).is_none() { Err("it has no id".into()) } else { Ok(row) }
     }
 }
 
 /// The `[[outbox]]` block that a letter's event was read by.
 pub fn block<'a>(outboxes: &'a [config::Outbox], origin: &Origin) -> Option<&'a config::Outbox> {
-    outboxes.iter().find(|outbox| match (&outbox.source, origin) {
+    place_of(outboxes, origin).map(|at| &outboxes[at])
+}
+
+fn place_of(outboxes: &[config::Outbox], origin: &Origin) -> Option<usize> {
+    outboxes.iter().position(|outbox| match (&outbox.source, origin) {
         (OutboxSource::Table { schema, name }, Origin::Table(in_schema, table)) => schema == in_schema && name == table,
         (OutboxSource::MessagePrefix(prefix), Origin::Messages(of)) => prefix == of,
         (OutboxSource::Table { .. }, Origin::Messages(_)) | (OutboxSource::MessagePrefix(_), Origin::Table(..)) => {
@@ -134,7 +140,7 @@ pub fn block<'a>(outboxes: &'a [config::Outbox], origin: &Origin) -> Option<&'a 
 }
 
 fn keep_message(prefix: &str, content: &[u8]) -> Kept {
-    let content = Column { name: CONTENT.to_owned(), value: Some(content.to_vec()) };
+    let content = Column { name: CONTENT.to_owned(), kind: Type::default(), value: Some(content.to_vec()) };
     Kept { origin: Origin::Messages(prefix.to_owned()), columns: vec![content], not_kept: Vec::new() }
 }
 

@@ -37,6 +37,11 @@ impl Layout {
             self.time_shown |= Place(part) == Place::TIMESTAMP;
             return Place(part);
         }
+        self.column(name)
+    }
+
+    /// The place of a column by its own name, whatever parts are called.
+    pub fn column(&mut self, name: &str) -> Place {
         let extra = self.extras.iter().position(|extra| extra == name).unwrap_or_else(|| {
             self.extras.push(name.to_owned());
             self.extras.len() - 1

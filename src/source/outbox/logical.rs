@@ -10,19 +10,26 @@ use serde_json::value::RawValue;
 
 use super::layout::{Layout, Place};
 use super::value::{Cell, range_in};
+use crate::column::Type;
 use crate::config;
 
-/// Fills `cells` from the message's content, which lies inside `message`.
+/// What is filled.
+pub(super) struct Cells<'a> {
+    pub cells: &'a mut [Cell],
+    pub types: &'a mut [Type],
+    pub scratch: &'a mut Vec<u8>,
+}
+
+/// Fills cells from the message's content, which lies inside `message`.
 pub(super) fn read(
     content: &[u8],
     message: &[u8],
     columns: &config::Columns,
     layout: &Layout,
-    cells: &mut [Cell],
-    scratch: &mut Vec<u8>,
+    into: Cells<'_>,
 ) -> Result<(), String> {
     let text = std::str::from_utf8(content).map_err(|error| format!("its content is not UTF-8: {error}"))?;
-    let fill = Fill { columns, layout, cells, scratch, message };
+    let fill = Fill { columns, layout, into, message };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer
         .deserialize_map(fill)
@@ -33,8 +40,7 @@ pub(super) fn read(
 struct Fill<'a> {
     columns: &'a config::Columns,
     layout: &'a Layout,
-    cells: &'a mut [Cell],
-    scratch: &'a mut Vec<u8>,
+    into: Cells<'a>,
     message: &'a [u8],
 }
 
@@ -50,7 +56,8 @@ impl<'de> Visitor<'de> for Fill<'_> {
             let raw: &'de RawValue = map.next_value()?;
             for (place, column, _) in self.layout.columns(self.columns) {
                 if column == member.0 {
-                    self.cells[place.0] = cell(raw.get(), place, self.message, self.scratch);
+                    self.into.types[place.0] = type_of(raw.get(), place);
+                    self.into.cells[place.0] = cell(raw.get(), place, self.message, self.into.scratch);
                 }
             }
         }
@@ -71,6 +78,18 @@ fn cell(raw: &str, place: Place, message: &[u8], scratch: &mut Vec<u8>) -> Cell 
         }
         Ok(_) | Err(_) => Cell::Message(range_in(message, raw.as_bytes())),
     }
+}
+
+/// What a member would be as a column.
+fn type_of(raw: &str, place: Place) -> Type {
+    let is_document = place == Place::PAYLOAD || place == Place::HEADERS;
+    Type::of(match raw.as_bytes().first() {
+        _ if is_document => Type::JSON,
+        Some(b'"') => Type::TEXT,
+        Some(b'{' | b'[') => Type::JSON,
+        Some(b't' | b'f') => Type::BOOL,
+        _ => Type::NUMERIC,
+    })
 }
 
 /// A JSON string, copied only when it has escapes.

@@ -17,13 +17,14 @@ pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
 pub use row::{Row, unix_ms};
 
+use crate::column::Type;
 use crate::config;
 use crate::config::OutboxSource;
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::source::Encoding;
-use crate::source::pgoutput::{Message, Relation, Tuple};
+use crate::source::pgoutput::{Message, Relation, RelationColumn, Tuple};
 use layout::Presence;
 use value::{Cell, Kind};
 
@@ -64,6 +65,8 @@ pub struct Outbox {
     relations: HashMap<u32, Table>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
+    /// Of the cells, where no table describes them.
+    types: Vec<Type>,
     scratch: Vec<u8>,
 }
 
@@ -91,10 +94,14 @@ enum Table {
 struct Mapping {
     table: String,
     schema_and_name: (String, String),
+    /// Which `[[outbox]]` block it is.
+    outbox: usize,
+    /// The type at each place.
+    types: Vec<Type>,
     /// In column order.
     columns: Vec<MappedColumn>,
     /// All columns in order, mapped or not, each with its type.
-    described: Vec<(String, u32)>,
+    described: Vec<(String, Type)>,
 }
 
 #[derive(Debug)]
@@ -111,6 +118,7 @@ impl Outbox {
         Outbox {
             outboxes: outboxes.to_vec(),
             cells: vec![Cell::Absent; layout.len()],
+            types: vec![Type::default(); layout.len()],
             layout,
             encoding: Encoding::Binary,
             others: Vec::new(),
@@ -171,11 +179,11 @@ impl Outbox {
 
     /// The row that `read` gave is accounted for: the next one gets the next number.
     pub fn take(&mut self) {
-        self.transaction.as_mut().expect("a row is read inside a transaction").rows += 1;
+        count(&mut self.transaction);
     }
 
     fn relation(&mut self, relation: &Relation<'_>) -> Result<Step<'static>> {
-        let outbox = self.outboxes.iter().find(|outbox| match &outbox.source {
+        let outbox = self.outboxes.iter().position(|outbox| match &outbox.source {
             OutboxSource::Table { schema, name } => schema == relation.schema && name == relation.name,
             OutboxSource::MessagePrefix(_) => false,
         });
@@ -187,7 +195,7 @@ impl Outbox {
             self.relations.insert(relation.id, table);
             return Ok(Step::Nothing);
         };
-        let mapping = map_columns(relation, &outbox.columns, &self.layout)?;
+        let mapping = map_columns(relation, outbox, &self.outboxes[outbox].columns, &self.layout)?;
         let unreadable = self.unreadable(&mapping);
         self.relations.insert(relation.id, Table::Outbox(mapping));
         Ok(match (self.encoding, unreadable) {
@@ -229,7 +237,7 @@ impl Outbox {
         let mapping = match self.relations.get(&relation) {
             Some(Table::Outbox(mapping)) => mapping,
             Some(Table::Foreign) => {
-                self.take();
+                count(&mut self.transaction);
                 return Ok(Step::Nothing);
             }
             Some(Table::Suspect(name)) => return Err(unexpected(name)),
@@ -247,7 +255,8 @@ impl Outbox {
                     Ok(cell) => self.cells[column.place.0] = cell,
                     Err(problem) => {
                         let message = format!("column \"{}\" of {}: {problem}", column.name, mapping.table);
-                        return Ok(Step::Rejected(self.unreadable_row(position, committed_at, body, message)));
+                        let row = self.row(position, committed_at, mapping.outbox, &mapping.types, body);
+                        return Ok(Step::Rejected(row.rejected("unreadable", message)));
                     }
                 }
             }
@@ -256,7 +265,7 @@ impl Outbox {
             let what = format!("a row of {} came without its column \"{}\"", mapping.table, column.name);
             return Err(Error::definite(what));
         }
-        Ok(self.row_or_reject(position, committed_at, body))
+        Ok(row_or_reject(self.row(position, committed_at, mapping.outbox, &mapping.types, body)))
     }
 
     fn logical<'b>(&'b mut self, prefix: &str, content: &[u8], body: &'b [u8]) -> Result<Step<'b>> {
@@ -267,30 +276,33 @@ impl Outbox {
         };
         self.cells.fill(Cell::Absent);
         self.scratch.clear();
-        let columns = &self.outboxes[outbox].columns;
-        match logical::read(content, body, columns, &self.layout, &mut self.cells, &mut self.scratch) {
-            Ok(()) => Ok(self.row_or_reject(position, committed_at, body)),
+        let read = self.read_logical(outbox, content, body);
+        let row = self.row(position, committed_at, outbox, &self.types, body);
+        Ok(match read {
+            Ok(()) => row_or_reject(row),
             Err(problem) => {
                 let message = format!("logical message with prefix \"{prefix}\": {problem}");
-                Ok(Step::Rejected(self.unreadable_row(position, committed_at, body, message)))
+                Step::Rejected(row.rejected("unreadable", message))
             }
-        }
+        })
     }
 
-    fn row_or_reject<'b>(&'b self, position: Position, committed_at: i64, body: &'b [u8]) -> Step<'b> {
-        let row = self.row(position, committed_at, body);
-        match row.bytes(Place::ID) {
-            Some(_) => Step::Row(row),
-            None => Step::Rejected(row.rejected("unreadable", "it has no id".into())),
-        }
+    /// Fills the cells from a logical message's content, which lies inside `message`.
+    fn read_logical(&mut self, outbox: usize, content: &[u8], message: &[u8]) -> std::result::Result<(), String> {
+        self.types.fill(Type::default());
+        let into = logical::Cells { cells: &mut self.cells, types: &mut self.types, scratch: &mut self.scratch };
+        logical::read(content, message, &self.outboxes[outbox].columns, &self.layout, into)
     }
 
-    fn row<'b>(&'b self, position: Position, committed_at: i64, message: &'b [u8]) -> Row<'b> {
-        Row { position, committed_at, cells: &self.cells, message, scratch: &self.scratch }
-    }
-
-    fn unreadable_row(&self, position: Position, committed_at: i64, body: &[u8], message: String) -> Rejected {
-        self.row(position, committed_at, body).rejected("unreadable", message)
+    fn row<'b>(
+        &'b self,
+        position: Position,
+        committed_at: i64,
+        outbox: usize,
+        types: &'b [Type],
+        message: &'b [u8],
+    ) -> Row<'b> {
+        Row { position, committed_at, outbox, types, cells: &self.cells, message, scratch: &self.scratch }
     }
 
     fn next_position(&self) -> Result<(Position, i64)> {
@@ -308,6 +320,17 @@ impl Outbox {
     }
 }
 
+fn count(transaction: &mut Option<Transaction>) {
+    transaction.as_mut().expect("a row is read inside a transaction").rows += 1;
+}
+
+fn row_or_reject(row: Row<'_>) -> Step<'_> {
+    match row.bytes(Place::ID) {
+        Some(_) => Step::Row(row),
+        None => Step::Rejected(row.rejected("unreadable", "it has no id".into())),
+    }
+}
+
 impl Table {
     fn mapping(&self) -> Option<&Mapping> {
         match self {
@@ -317,9 +340,11 @@ impl Table {
     }
 }
 
-fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layout) -> Result<Mapping> {
+fn map_columns(relation: &Relation<'_>, outbox: usize, columns: &config::Columns, layout: &Layout) -> Result<Mapping> {
     let table = format!("table \"{}.{}\"", relation.schema, relation.name);
     let mut mapped = Vec::new();
+    let mut types = vec![Type::default(); layout.len()];
+    let type_of = |column: &RelationColumn<'_>| Type { oid: column.type_oid, modifier: column.type_modifier };
     for (place, name, presence) in layout.columns(columns) {
         let found = relation.columns().enumerate().find(|(_, column)| column.name == name);
         match (found, presence) {
@@ -332,6 +357,7 @@ fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layo
                         ))
                 })?;
                 mapped.push(MappedColumn { index, place, kind, name: name.to_owned() });
+                types[place.0] = type_of(&column);
             }
             (None, Presence::Required) => {
                 let part = layout.name(place);
@@ -347,9 +373,9 @@ fn map_columns(relation: &Relation<'_>, columns: &config::Columns, layout: &Layo
         }
     }
     mapped.sort_by_key(|column| (column.index, column.place));
-    let described = relation.columns().map(|column| (column.name.to_owned(), column.type_oid)).collect();
+    let described = relation.columns().map(|column| (column.name.to_owned(), type_of(&column))).collect();
     let schema_and_name = (relation.schema.to_owned(), relation.name.to_owned());
-    Ok(Mapping { table, schema_and_name, columns: mapped, described })
+    Ok(Mapping { table, schema_and_name, outbox, types, columns: mapped, described })
 }
 
 /// `None` when the type cannot play its part at all.
@@ -493,7 +519,7 @@ mod tests {
             Step::Nothing => Seen::Nothing,
             Step::Row(row) => {
                 let cells = (0..places).map(|place| row.bytes(Place(place)).map(<[u8]>::to_vec)).collect();
-                Seen::Row(row.position.row, cells, row.timestamp_ms())
+                Seen::Row(row.position.row, cells, row.timestamp_ms(Place::TIMESTAMP))
             }
             Step::Rejected(Rejected { position, event, rejection, .. }) => {
                 Seen::Rejected(position.row, event.unwrap_or_default(), rejection.message)

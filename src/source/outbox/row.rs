@@ -2,6 +2,7 @@
 
 use super::layout::Place;
 use super::value::{Cell, parse_time};
+use crate::column::Type;
 use crate::dead_letter::Rejection;
 use crate::lsn::Position;
 use crate::record::Rejected;
@@ -16,6 +17,9 @@ pub struct Row<'a> {
     pub position: Position,
     /// When it was committed, microseconds since 2000-01-01 UTC.
     pub committed_at: i64,
+    /// Which `[[outbox]]` block it was read by.
+    pub outbox: usize,
+    pub(super) types: &'a [Type],
     pub(super) cells: &'a [Cell],
     pub(super) message: &'a [u8],
     pub(super) scratch: &'a [u8],
@@ -23,6 +27,7 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// The column's bytes; `None` when it is NULL or the table has no such column.
+    #[inline]
     pub fn bytes(&self, place: Place) -> Option<&'a [u8]> {
         match &self.cells[place.0] {
             Cell::Absent | Cell::Null | Cell::Time(_) => None,
@@ -31,18 +36,28 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// True when it is NULL, or the table has no such column.
+    pub fn is_null(&self, place: Place) -> bool {
+        matches!(self.cells[place.0], Cell::Absent | Cell::Null)
+    }
+
     /// True when the table has no such column.
     pub fn is_absent(&self, place: Place) -> bool {
         self.cells[place.0] == Cell::Absent
     }
 
-    /// The record's timestamp, milliseconds since 1970: the timestamp column, else (NULL, infinity) the commit time.
-    pub fn timestamp_ms(&self) -> Result<i64, String> {
-        let time = match &self.cells[Place::TIMESTAMP.0] {
+    /// The column's type.
+    pub fn type_of(&self, place: Place) -> Type {
+        self.types[place.0]
+    }
+
+    /// The record's timestamp, milliseconds since 1970: this column, else (NULL, infinity) the commit time.
+    pub fn timestamp_ms(&self, place: Place) -> Result<i64, String> {
+        let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,
             Cell::Time(time) => Some(*time),
             Cell::Message(_) | Cell::Scratch(_) => {
-                let text = String::from_utf8_lossy(self.bytes(Place::TIMESTAMP).unwrap_or_default());
+                let text = String::from_utf8_lossy(self.bytes(place).unwrap_or_default());
                 Some(parse_time(&text).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
             }
         };

@@ -69,20 +69,22 @@ pub(super) fn store(pid: i32) -> String {
              WITH ORDINALITY AS l (commit_lsn, row_number, committed, origin_schema, origin_name, \
                  event_id, event_type, topic, key, reason, message, attempts, place)), \
          kept AS (SELECT c.place, array_agg(c.label ORDER BY c.number) AS labels, \
-                 array_agg(c.content ORDER BY c.number) AS contents, sum(octet_length(c.content)) AS size \
-             FROM unnest($19::bigint[], $20::text[], $21::bytea[]) WITH ORDINALITY \
-                 AS c (place, label, content, number) \
+                 array_agg(c.content ORDER BY c.number) AS contents, array_agg(c.kind ORDER BY c.number) AS kinds, \
+                 sum(octet_length(c.content)) AS size \
+             FROM unnest($19::bigint[], $20::text[], $21::bytea[], $24::bigint[]) WITH ORDINALITY \
+                 AS c (place, label, content, kind, number) \
              GROUP BY c.place), \
          missing AS (SELECT c.place, array_agg(c.label ORDER BY c.number) AS labels \
              FROM unnest($22::bigint[], $23::text[]) WITH ORDINALITY AS c (place, label, number) \
              GROUP BY c.place), \
          stored AS (INSERT INTO outboxd.dead_letter AS d (slot, system_id, timeline, commit_lsn, row_number, \
                  committed_at, origin_schema, origin_name, event_id, event_type, topic, key, column_names, \
-                 column_values, size, not_kept, reason, message, state, attempts, attempts_left, next_attempt) \
+                 column_values, column_types, size, not_kept, reason, message, state, attempts, attempts_left, next_attempt) \
              SELECT leader.slot, $3::bigint, $4::integer, l.commit_lsn, l.row_number, \
                  timestamptz '2000-01-01 00:00:00+00' + l.committed * interval '1 microsecond', \
                  l.origin_schema, l.origin_name, l.event_id, l.event_type, l.topic, l.key, \
-                 coalesce(kept.labels, ARRAY[]::text[]), coalesce(kept.contents, ARRAY[]::bytea[]), coalesce(kept.size, 0), \
+                 coalesce(kept.labels, ARRAY[]::text[]), coalesce(kept.contents, ARRAY[]::bytea[]), \
+                 coalesce(kept.kinds, ARRAY[]::bigint[]), coalesce(kept.size, 0), \
                  coalesce(missing.labels, ARRAY[]::text[]), l.reason, l.message, \
                  CASE WHEN l.attempts > 0 AND l.attempts >= $5::integer THEN 'failed' ELSE 'pending' END, \
                  l.attempts, greatest($5::integer - l.attempts, 0), \
@@ -157,7 +159,7 @@ pub(super) fn claim(pid: i32) -> String {
          FROM kept WHERE d.id = kept.id \
          RETURNING d.id, d.attempts, d.system_id = $3, d.origin_schema, d.origin_name, \
              d.commit_lsn, d.row_number, (extract(epoch FROM d.committed_at) * 1000000)::bigint - 946684800000000, \
-             d.column_names, d.column_values, d.not_kept, d.topic, d.key",
+             d.column_names, d.column_values, d.column_types, d.not_kept, d.topic, d.key",
         oldest = first_of("lanes.lane", "$3", BLOCKING, &is_free, "1"),
         followers = first_of("head.lane", "$3", BLOCKING, &is_free, share),
         leader = leader_if(pid, "AND EXISTS (SELECT FROM picked)")
@@ -229,12 +231,13 @@ pub(super) fn read(schema: &str, table: &str, id: &Column, columns: &[&Column]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::column::Type;
 
     #[test]
     fn a_row_is_found_by_its_own_type_and_names_are_quoted() {
-        let column = |name: &str, type_oid: u32, type_name: &str| Column {
+        let column = |name: &str, oid: u32, type_name: &str| Column {
             name: name.to_owned(),
-            type_oid,
+            kind: Type::of(oid),
             type_name: type_name.to_owned(),
             not_null: false,
         };

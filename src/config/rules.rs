@@ -1,0 +1,174 @@
+//! `[[route]]` and `[registry]` become `Rules`: what was typed of each route, checked by itself and against the outboxes.
+
+use regex::bytes::Regex;
+use toml::de::{DeTable, DeValue};
+
+use super::document::{Document, Reader};
+use super::error::{Fault, Problems};
+use super::{
+    DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules, Switch, Timestamp, Tombstone,
+    Unmatched, ValueForm, load, value,
+};
+
+/// Reads all routes.
+pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], problems: &mut Problems) -> Rules {
+    let choices = [("default", Unmatched::Default), ("reject", Unmatched::Reject)];
+    let unmatched = document.once("registry", problems).choice("unmatched", &choices);
+    let mut routes: Vec<Route> = Vec::new();
+    for block in document.take("route") {
+        let mut reader = Reader::new("route", block, problems);
+        let route = route(&mut reader, outboxes);
+        let hides =
+            |earlier: &Route| earlier.is_catch_all() && (earlier.outbox.is_none() || earlier.outbox == route.outbox);
+        if routes.iter().any(hides) {
+            reader.refuse_block(
+                Fault::new("is never reached: a route above matches every row")
+                    .hint("move the route without match to the end"),
+            );
+        }
+        routes.push(route);
+    }
+    Rules { routes, unmatched }
+}
+
+fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
+    let topic = reader.typed_pattern("topic");
+    if let Some(Err(fault)) = topic.as_ref().map(topic_name) {
+        reader.refuse("topic", fault);
+    }
+    let switch = if reader.boolean("enabled") { Switch::On } else { Switch::Off };
+    let defaults = [("all", DefaultHeaders::All), ("id", DefaultHeaders::Id), ("none", DefaultHeaders::None)];
+    Route {
+        outbox: reader.read("outbox", |typed| outbox(&value::text(typed)?, outboxes)),
+        matches: reader.map("match", |_, typed| matching(typed)),
+        switch,
+        topic,
+        key: reader.typed_pattern("key"),
+        partition: reader.typed_pattern("partition"),
+        timestamp: reader.place("timestamp").and_then(|_| reader.read("timestamp", timestamp)),
+        default_headers: reader.typed_choice("default_headers", &defaults),
+        headers: reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?)),
+        rewrites: reader.map("rewrite", |_, typed| rewrite(typed)),
+        value: value_form(reader),
+        tombstone: reader.typed_choice("tombstone", &[("null", Tombstone::Null), ("empty", Tombstone::Empty)]),
+        aggregate_type: reader.text("aggregate_type"),
+        require: reader.list("require"),
+    }
+}
+
+fn value_form(reader: &mut Reader<'_, '_>) -> Option<ValueForm> {
+    let form = reader.typed_choice("value", &[("payload", false), ("envelope", true)]);
+    let members = reader.map("envelope", |_, typed| value::text(typed));
+    if form != Some(true) && reader.place("envelope").is_some() {
+        reader.refuse("envelope", Fault::new("is set, and value is not \"envelope\"").hint("value = \"envelope\""));
+    }
+    if members.iter().any(|(name, _)| name == "payload") {
+        reader.refuse("envelope", Fault::new("has a member payload, which is the payload itself"));
+    }
+    Some(match form? {
+        true => ValueForm::Envelope(members),
+        false => ValueForm::Payload,
+    })
+}
+
+/// The configured outbox of this name.
+fn outbox(text: &str, outboxes: &[Outbox]) -> Result<OutboxSource, Fault> {
+    let prefix = OutboxSource::MessagePrefix(text.to_owned());
+    let named = [load::table_name(text).ok(), Some(prefix)];
+    let known = named.into_iter().flatten().find(|source| outboxes.iter().any(|outbox| outbox.source == *source));
+    known.ok_or_else(|| {
+        Fault::new(format!("no [[outbox]] has the table or message_prefix \"{text}\""))
+            .hint("write it as in that block")
+    })
+}
+
+fn matching(typed: &DeValue<'_>) -> Result<Match, Fault> {
+    match typed {
+        DeValue::String(text) => Ok(glob(text)),
+        DeValue::Array(items) => match items.is_empty() {
+            true => Err(Fault::new("is an empty list, which nothing matches")),
+            false => items.iter().map(|item| matching(item.get_ref())).collect::<Result<_, _>>().map(Match::Any),
+        },
+        DeValue::Table(table) => match (table.len(), member(table, "is"), member(table, "regex")) {
+            (1, Some(text), None) => value::any_text(text).map(Match::Is),
+            (1, None, Some(text)) => compile(&value::text(text)?).map(Match::Regex),
+            _ => Err(Fault::new("is a table with other members than one of is and regex")
+                .hint("write { is = \"text\" } or { regex = \"text\" }")),
+        },
+        other => Err(value::expected("a glob, a list, { is = … } or { regex = … }", other)),
+    }
+}
+
+fn glob(text: &str) -> Match {
+    if text.contains('*') { Match::Glob(text.to_owned()) } else { Match::Is(text.to_owned()) }
+}
+
+fn member<'a, 'd>(table: &'a DeTable<'d>, name: &str) -> Option<&'a DeValue<'d>> {
+    table.get(name).map(|typed| typed.get_ref())
+}
+
+fn compile(text: &str) -> Result<Regex, Fault> {
+    Regex::new(text).map_err(|error| {
+        // Its own message draws a picture of several lines; the last one says what is wrong.
+        let what = error.to_string();
+        let what = what.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        Fault::new(format!("\"{text}\" is not a regular expression: {what}"))
+            .hint("the syntax is that of Rust's regex crate: no look-around, no back-references")
+    })
+}
+
+fn rewrite(typed: &DeValue<'_>) -> Result<Rewrite, Fault> {
+    let hint = "write { column = \"aggregate_type\", regex = \"Event$\", with = \"\" }";
+    let DeValue::Table(table) = typed else { return Err(value::expected("a table", typed).hint(hint)) };
+    match (table.len(), member(table, "column"), member(table, "regex"), member(table, "with")) {
+        (3, Some(column), Some(regex), Some(with)) => Ok(Rewrite {
+            column: value::text(column)?,
+            regex: compile(&value::text(regex)?)?,
+            with: value::any_text(with)?,
+        }),
+        _ => Err(Fault::new("has not the members column, regex and with").hint(hint)),
+    }
+}
+
+fn timestamp(typed: &DeValue<'_>) -> Result<Timestamp, Fault> {
+    let text = value::text(typed)?;
+    Ok(match text.as_str() {
+        "event" => Timestamp::Event,
+        "commit" => Timestamp::Commit,
+        "now" => Timestamp::Now,
+        _ => match Pattern::parse(&text)?.pieces.as_slice() {
+            [Piece::Column(name)] => Timestamp::Column(name.clone()),
+            _ => {
+                return Err(Fault::new(format!("\"{text}\" is not one of the choices"))
+                    .hint("\"event\", \"commit\", \"now\" or \"{column}\""));
+            }
+        },
+    })
+}
+
+/// Every event id is a key of its own: nothing would ever be parked behind anything.
+pub(super) fn keyed_by_id(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> {
+    let is_id = |name: &str| name == "id" || outboxes.iter().any(|outbox| outbox.columns.id == name);
+    let by_id = |route: &Route| route.key.as_ref().is_none_or(|key| key.names().any(is_id));
+    let is_caught = rules.unmatched == Unmatched::Reject || rules.routes.iter().any(Route::is_catch_all);
+    (rules.routes.iter().any(by_id) || !is_caught).then(|| {
+        Fault::new("\"park-key\" keeps the order of a key, and with the event id as key every event has its own")
+            .hint("set key = \"{aggregate_id}\" in every [[route]], and one [[route]] without match at the end")
+    })
+}
+
+/// What stands in a topic's pattern must be what Kafka allows; what a column brings is checked with each row.
+pub(super) fn topic_name(topic: &Pattern) -> Result<(), Fault> {
+    let allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-');
+    for piece in &topic.pieces {
+        match piece {
+            Piece::Literal(text) if !text.chars().all(allowed) => {
+                return Err(Fault::new(format!("\"{topic}\" cannot be a topic's name"))
+                    .hint("a topic's name has letters, digits, \".\", \"_\" and \"-\""));
+            }
+            Piece::Fallback(_, otherwise) => topic_name(otherwise)?,
+            Piece::Literal(_) | Piece::Column(_) => {}
+        }
+    }
+    Ok(())
+}

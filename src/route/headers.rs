@@ -1,0 +1,95 @@
+//! A record's headers: the default ones, those that a route adds, and the members of the row's own headers object.
+
+use std::fmt;
+
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::pattern::Pattern;
+use crate::config;
+use crate::config::DefaultHeaders;
+use crate::record::Headers;
+use crate::source::outbox::{Layout, Name, Place, Row};
+
+/// Few and short ones, because headers are the dearest part of a send.
+const PARTS: [(&str, Place); 4] = [
+    ("id", Place::ID),
+    ("type", Place::EVENT_TYPE),
+    ("aggregate_type", Place::AGGREGATE_TYPE),
+    ("aggregate_id", Place::AGGREGATE_ID),
+];
+
+#[derive(Debug)]
+pub(super) struct HeaderRules {
+    default: DefaultHeaders,
+    more: Vec<(String, Pattern)>,
+}
+
+impl HeaderRules {
+    pub(super) fn new(route: &config::Route, layout: &mut Layout) -> HeaderRules {
+        let compile = |pattern, layout: &mut Layout| Pattern::new(pattern, &route.rewrites, layout);
+        let more = route.headers.iter().map(|(name, pattern)| (name.clone(), compile(pattern, layout))).collect();
+        HeaderRules { default: route.default_headers.unwrap_or_default(), more }
+    }
+
+    /// A NULL column gives no header.
+    pub(super) fn write(&self, row: &Row<'_>, headers: &mut Headers) -> Result<(), String> {
+        let (parts, with_position, with_own) = match self.default {
+            DefaultHeaders::All => (&PARTS[..], true, true),
+            DefaultHeaders::Id => (&PARTS[..1], false, true),
+            DefaultHeaders::None => (&[][..], false, false),
+        };
+        for (name, place) in parts {
+            if let Some(value) = row.bytes(*place) {
+                headers.push(name, Some(value));
+            }
+        }
+        if with_position {
+            headers.push_with("lsn", |bytes| row.position.write_to(bytes));
+        }
+        for (name, pattern) in &self.more {
+            if !pattern.is_null(row) {
+                let mut written = Ok(());
+                headers.push_with(name, |bytes| written = pattern.write(row, bytes));
+                written.map_err(|problem| format!("its header \"{name}\" {problem}"))?;
+            }
+        }
+        match row.bytes(Place::HEADERS) {
+            Some(object) if with_own => {
+                own_headers(object, headers).map_err(|error| format!("its headers are not a JSON object: {error}"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The members of the row's own headers object: strings without their quotes, null as a header without a value,
+/// everything else as its JSON text.
+fn own_headers(object: &[u8], headers: &mut Headers) -> serde_json::Result<()> {
+    struct Members<'a>(&'a mut Headers);
+    impl<'de> Visitor<'de> for Members<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_unit<E>(self) -> Result<(), E> {
+            Ok(())
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+            while let Some((name, raw)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                match serde_json::from_str::<Name<'_>>(raw.get()) {
+                    Ok(text) => self.0.push(&name.0, Some(text.0.as_bytes())),
+                    Err(_) if raw.get() == "null" => self.0.push(&name.0, None),
+                    Err(_) => self.0.push(&name.0, Some(raw.get().as_bytes())),
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(object);
+    deserializer.deserialize_any(Members(headers))?;
+    deserializer.end()
+}

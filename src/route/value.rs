@@ -1,0 +1,64 @@
+//! A record's value: the payload as it is, or an envelope around it.
+
+use super::json;
+use crate::config;
+use crate::config::{Tombstone, ValueForm};
+use crate::source::outbox::{Layout, Place, Row};
+
+#[derive(Debug)]
+pub(super) struct ValueRules {
+    form: Form,
+    tombstone: Tombstone,
+}
+
+#[derive(Debug)]
+enum Form {
+    Payload,
+    /// Members beside the payload, each with its name as it is written.
+    Envelope(Vec<(String, Place)>),
+}
+
+/// What a record's value is.
+pub(super) enum Value<'a> {
+    None,
+    /// These bytes of the row.
+    Payload(&'a [u8]),
+    /// What was written into the buffer.
+    Written,
+}
+
+impl ValueRules {
+    pub(super) fn new(route: &config::Route, layout: &mut Layout) -> ValueRules {
+        let form = match &route.value {
+            None | Some(ValueForm::Payload) => Form::Payload,
+            Some(ValueForm::Envelope(members)) => {
+                Form::Envelope(members.iter().map(|(name, column)| (json::text(name), layout.place(column))).collect())
+            }
+        };
+        ValueRules { form, tombstone: route.tombstone.unwrap_or_default() }
+    }
+
+    /// Writes into the buffer what is not the payload itself.
+    pub(super) fn write<'a>(&self, row: &Row<'a>, out: &mut Vec<u8>) -> Result<Value<'a>, String> {
+        let Some(payload) = row.bytes(Place::PAYLOAD) else { return Ok(Value::None) };
+        if self.tombstone == Tombstone::Empty && payload.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Value::None);
+        }
+        match &self.form {
+            Form::Payload => Ok(Value::Payload(payload)),
+            Form::Envelope(members) => {
+                out.clear();
+                out.extend_from_slice(b"{\"payload\":");
+                json::write(row, Place::PAYLOAD, out);
+                for (name, place) in members {
+                    out.push(b',');
+                    out.extend_from_slice(name.as_bytes());
+                    out.push(b':');
+                    json::write(row, *place, out);
+                }
+                out.push(b'}');
+                Ok(Value::Written)
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Routes on a real table: which rows they are for, and every part of the record that they make, also when an event comes from
+//! a dead letter.
+
+use crate::support::PATIENCE;
+use crate::support::reader::Seen;
+use crate::support::scene::Scene;
+
+const TABLE: &str = "create table public.events (
+        id bigint primary key, aggregate_type text, aggregate_id text, event_type text, payload jsonb, tenant text, shard int2,
+        amount numeric(12, 2), ok bool, raw bytea, small real, happened_at timestamptz, note varchar(20))";
+const BLOCK: &str = "table = \"public.events\"\ncolumns = { timestamp = \"\", headers = \"\" }";
+const EVERYTHING: &str =
+    "insert into public.events values (1, 'OrderEvent', '42', 'order.paid', '{\"n\": 1.10}', null, 3, 12.50, true,
+        '\\x00ff', 'NaN', '2026-11-16 04:06:00.5+00', E'a\"\\u00e9')";
+const ENVELOPE: &str = "value = \"envelope\"
+        envelope = { amount = \"amount\", note = \"note\", ok = \"ok\", raw = \"raw\", shard = \"shard\", small = \"small\", tenant = \"tenant\" }";
+const ENVELOPED: &str = "{\"payload\":{\"n\": 1.10},\"amount\":12.50,\"note\":\"a\\\"é\",\"ok\":true,\"raw\":\"AP8=\",\"shard\":3,\
+        \"small\":\"NaN\",\"tenant\":null}";
+
+/// With these routes, all of which lead to the scene's topic.
+fn scene(routes: &[&str]) -> Scene {
+    let mut scene = Scene::with_outboxes(TABLE, &[BLOCK]);
+    scene.config = scene.config.without("route");
+    for route in routes {
+        scene.config = scene.config.add("route", &format!("topic = \"{}\"\n{route}", scene.topic));
+    }
+    scene
+}
+
+fn one(scene: &Scene) -> Seen {
+    scene.reader.wait_count(1, PATIENCE).remove(0)
+}
+
+#[test]
+fn a_route_makes_every_part_of_a_record_from_any_column() {
+    let scene = scene(&[&format!(
+        "match = {{ event_type = [\"order.*\", \"user.*\"], aggregate_type = {{ regex = \"Event$\" }} }}
+         key = \"{{tenant|nobody}}/{{domain}}\"
+         partition = \"{{shard}}\"
+         timestamp = \"{{happened_at}}\"
+         default_headers = \"none\"
+         headers = {{ amount = \"{{amount}}\", tenant = \"{{tenant}}\", traceparent = \"{{note}}\" }}
+         rewrite = {{ domain = {{ column = \"aggregate_type\", regex = \"(.*)Event\", with = \"$1\" }} }}
+         {ENVELOPE}"
+    )]);
+    let _relay = scene.relay();
+    scene.database.exec(EVERYTHING);
+    let seen = one(&scene);
+    assert_eq!((seen.key(), seen.partition), ("nobody/Order", 3));
+    assert_eq!(seen.timestamp_ms, Some(1_794_801_960_500));
+    assert_eq!(seen.value(), ENVELOPED);
+    let headers: Vec<_> = seen.headers.iter().map(|(name, _)| (name.as_str(), seen.header(name))).collect();
+    assert_eq!(headers, [("amount", Some("12.50")), ("traceparent", Some("a\"é"))], "NULL is no header");
+}
+
+#[test]
+fn a_parked_event_becomes_the_same_record_with_numbers_as_numbers() {
+    let mut scene = scene(&[&format!("enabled = false\nkey = \"{{aggregate_id}}\"\n{ENVELOPE}")]);
+    let mut relay = scene.relay();
+    scene.database.exec(EVERYTHING);
+    let letter = scene.wait_letter("1");
+    assert_eq!((letter.reason.as_str(), letter.state.as_str()), ("switched_off", "pending"));
+    assert!(letter.message.contains("route 1 of the configuration is switched off"), "{}", letter.message);
+    relay.sigterm();
+    relay.wait_exit(PATIENCE);
+
+    let route = format!("topic = \"{}\"\nkey = \"{{aggregate_id}}\"\n{ENVELOPE}", scene.topic);
+    scene.config = scene.config.without("route").add("route", &route);
+    let _relay = scene.relay();
+    scene.retry_letters();
+    let seen = one(&scene);
+    assert_eq!((seen.key(), seen.value()), ("42", ENVELOPED));
+    scene.wait_state("1", "delivered");
+}
+
+#[test]
+fn what_is_unknown_or_breaks_its_contract_is_parked_and_the_rest_flows() {
+    let mut scene = scene(&[
+        "match = { event_type = \"order.*\" }\naggregate_type = \"order\"\nrequire = [\"payload\", \"tenant\"]",
+        "match = { event_type = { is = \"user.left\" } }\ntombstone = \"empty\"",
+    ]);
+    scene.config = scene.config.set("registry.unmatched", "reject");
+    let _relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, event_type, payload, tenant) values
+             (1, 'order', 'order.paid', '{}', 't'), (2, 'Order', 'order.paid', '{}', 't'), (3, 'order', 'order.paid', null, 't'),
+             (4, 'order', 'order.paid', '{}', null), (5, 'x', 'user.joined', '{}', 't'), (6, 'x', 'user.left', null, 't')",
+    );
+    let arrived: Vec<String> = scene.reader.wait_count(2, PATIENCE).iter().map(|seen| seen.id().to_owned()).collect();
+    assert!(arrived.contains(&"1".to_owned()) && arrived.contains(&"6".to_owned()), "{arrived:?}");
+    for (event, reason, message) in [
+        ("2", "contract", "its aggregate type is \"Order\", and must be \"order\""),
+        ("3", "contract", "its payload is NULL, and must not be"),
+        ("4", "contract", "its tenant is NULL, and must not be"),
+        ("5", "unmatched", "no [[route]] matches event type \"user.joined\""),
+    ] {
+        let letter = scene.wait_letter(event);
+        assert_eq!((letter.reason.as_str(), letter.message.as_str()), (reason, message));
+    }
+}
+
+#[test]
+fn each_outbox_has_routes_of_its_own() {
+    let table = |name: &str| format!("create table public.{name} (id text primary key, payload text)");
+    let block = |name: &str| {
+        format!(
+            "table = \"public.{name}\"\ncolumns = {{ aggregate_type = \"\", aggregate_id = \"\", event_type = \"\", timestamp = \"\", headers = \"\" }}"
+        )
+    };
+    let mut scene = Scene::with_outboxes(&format!("{};{}", table("a"), table("b")), &[&block("a"), &block("b")]);
+    let route = |outbox: &str| format!("outbox = \"{outbox}\"\ntopic = \"{}\"\nkey = \"{outbox}\"", scene.topic);
+    let (first, second) = (route("b"), route("a"));
+    scene.config = scene.config.without("route").add("route", &first).add("route", &second);
+    let _relay = scene.relay();
+    scene.database.exec("insert into public.a values ('1', ' '); insert into public.b values ('2', '')");
+    let mut keys: Vec<(String, String)> =
+        scene.reader.wait_count(2, PATIENCE).iter().map(|seen| (seen.id().to_owned(), seen.key().to_owned())).collect();
+    keys.sort();
+    assert_eq!(keys, [("1".to_owned(), "a".to_owned()), ("2".to_owned(), "b".to_owned())]);
+}

@@ -171,7 +171,7 @@ async fn a_table_with_other_columns_is_read_as_it_is() {
 async fn a_configured_table_that_does_not_exist_is_named() {
     let db = Database::new();
     let mut config = db.config();
-    config.outbox.push(Outbox { source: table("app", "Events"), columns: columns() });
+    config.outbox.push(Outbox::of(table("app", "Events"), columns()));
     let error = db.init(&config).await.unwrap_err();
     assert!(error.chain().contains(r#"outbox table "app"."Events" does not exist"#), "{}", error.chain());
     assert_eq!(db.one("SELECT to_regclass('public.outbox') IS NULL"), "t", "all of it or nothing");
@@ -181,7 +181,7 @@ async fn a_configured_table_that_does_not_exist_is_named() {
 async fn messages_alone_need_a_publication_and_no_table() {
     let db = Database::new();
     let mut config = db.config();
-    config.outbox = vec![Outbox { source: OutboxSource::MessagePrefix("outbox".into()), columns: columns() }];
+    config.outbox = vec![Outbox::of(OutboxSource::MessagePrefix("outbox".into()), columns())];
     db.init(&config).await.unwrap();
     db.init(&config).await.unwrap();
     let publication = db.catalog().await.publication("outboxd").await.unwrap().unwrap();
@@ -231,7 +231,7 @@ async fn a_partitioned_outbox_is_published_under_its_root() {
     .unwrap();
     let mut config = db.config();
     let columns = Columns { payload: "body".into(), ..no_columns() };
-    config.outbox.push(Outbox { source: table("app", "events"), columns });
+    config.outbox.push(Outbox::of(table("app", "events"), columns));
     db.init(&config).await.unwrap();
     let catalog = db.catalog().await;
     let publication = catalog.publication("outboxd").await.unwrap().unwrap();
@@ -255,10 +255,8 @@ async fn odd_names_are_only_names() {
     let mut config = db.config();
     config.postgres.connection.user = format!("{} {odd}", db.name);
     config.postgres.publication = format!("p {odd}");
-    config.outbox = vec![Outbox {
-        source: table(odd, &format!("t {odd}")),
-        columns: Columns { id: "ID".into(), payload: "Body".into(), ..no_columns() },
-    }];
+    let columns = Columns { id: "ID".into(), payload: "Body".into(), ..no_columns() };
+    config.outbox = vec![Outbox::of(table(odd, &format!("t {odd}")), columns)];
     db.init(&config).await.unwrap();
     db.init(&config).await.unwrap();
     let catalog = db.catalog().await;
@@ -930,7 +928,7 @@ impl Database {
                 publication: "outboxd".into(),
                 sender_timeout: Duration::from_secs(30),
             },
-            outbox: vec![Outbox { source: table("public", "outbox"), columns: columns() }],
+            outbox: vec![Outbox::of(table("public", "outbox"), columns())],
             kafka: config::Kafka { brokers: "none:9092".into(), create_topics: None, properties: BTreeMap::new() },
             rules: outboxd::config::Rules::default(),
             dead_letter: config::DeadLetters {

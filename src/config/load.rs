@@ -9,7 +9,8 @@ use super::document::{Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
     Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, Error, Http, Kafka, Limits, Order, Outbox,
-    OutboxSource, Pattern, Piece, Postgres, Rules, Secret, Store, UnknownTopic, connection, properties, rules, value,
+    OutboxSource, Pattern, Piece, Postgres, Rules, Secret, Store, UnknownTopic, connection, preset, properties, rules,
+    value,
 };
 
 /// The file that is read when none is named.
@@ -207,23 +208,33 @@ fn outbox(reader: &mut Reader<'_, '_>) -> Outbox {
             Fault::new("has both a table and a message_prefix").hint("write one [[outbox]] block for each"),
         );
     }
-    let columns = match reader.table("columns") {
-        Some(mut table) => columns(&mut table),
-        None => columns(&mut reader.empty_table("columns")),
+    let (preset, usual) = preset::preset(reader);
+    let columns = match (reader.table("columns"), usual) {
+        (Some(mut table), usual) => columns(&mut table, usual.as_ref()),
+        (None, Some(usual)) => usual,
+        (None, None) => columns(&mut reader.empty_table("columns"), None),
     };
-    Outbox { source: prefix.unwrap_or(table), columns }
+    Outbox { source: prefix.unwrap_or(table), preset, columns }
 }
 
-fn columns(reader: &mut Reader<'_, '_>) -> Columns {
-    let mut optional = |part| reader.read(part, value::any_text).filter(|name| !name.is_empty());
-    let aggregate_type = optional("aggregate_type");
-    let aggregate_id = optional("aggregate_id");
-    let event_type = optional("event_type");
-    let timestamp = optional("timestamp");
-    let headers = optional("headers");
-    let partition = optional("partition");
-    let id = reader.text("id").expect("id has a default");
-    let payload = reader.text("payload").expect("payload has a default");
+/// What is typed, over what is usual for the preset or else in the schema.
+fn columns(reader: &mut Reader<'_, '_>, usual: Option<&Columns>) -> Columns {
+    let mut optional = |part, usual: Option<&Option<String>>| match usual {
+        Some(usual) if reader.place(part).is_none() => usual.clone(),
+        Some(_) | None => reader.read(part, value::any_text).filter(|name| !name.is_empty()),
+    };
+    let aggregate_type = optional("aggregate_type", usual.map(|usual| &usual.aggregate_type));
+    let aggregate_id = optional("aggregate_id", usual.map(|usual| &usual.aggregate_id));
+    let event_type = optional("event_type", usual.map(|usual| &usual.event_type));
+    let timestamp = optional("timestamp", usual.map(|usual| &usual.timestamp));
+    let headers = optional("headers", usual.map(|usual| &usual.headers));
+    let partition = optional("partition", usual.map(|usual| &usual.partition));
+    let mut required = |part, usual: Option<&String>| match usual {
+        Some(usual) if reader.place(part).is_none() => usual.clone(),
+        Some(_) | None => reader.text(part).expect("it has a default"),
+    };
+    let id = required("id", usual.map(|usual| &usual.id));
+    let payload = required("payload", usual.map(|usual| &usual.payload));
     Columns { id, aggregate_type, aggregate_id, event_type, payload, timestamp, headers, partition }
 }
 

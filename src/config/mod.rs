@@ -12,10 +12,12 @@
 //! Each room takes its own slice (`&config::Kafka`), never the whole.
 
 mod connection;
+mod debezium;
 mod document;
 mod error;
 mod load;
 mod pattern;
+mod preset;
 mod properties;
 mod reference;
 mod rules;
@@ -28,6 +30,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use debezium::Debezium;
 pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
 pub use reference::{reference, reference_markdown};
@@ -134,8 +137,27 @@ pub enum SessionAttrs {
 pub struct Outbox {
     /// `table` or `message_prefix`
     pub source: OutboxSource,
-    /// `columns`
+    /// `preset`
+    pub preset: Preset,
+    /// `columns`, over those of the preset.
     pub columns: Columns,
+}
+
+impl Outbox {
+    /// An outbox like our own, with these columns.
+    pub fn of(source: OutboxSource, columns: Columns) -> Outbox {
+        Outbox { source, preset: Preset::Outboxd, columns }
+    }
+}
+
+/// Whose table it is, and so which record its rows become where no route says otherwise.
+#[derive(Debug, Clone, Default)]
+pub enum Preset {
+    /// Our own.
+    #[default]
+    Outboxd,
+    /// That of Debezium's outbox event router, with its options.
+    Debezium(Box<Debezium>),
 }
 
 /// Where an outbox's events are written.

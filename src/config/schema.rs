@@ -195,7 +195,7 @@ static POSTGRES: [Field; 6] = [
     ),
 ];
 
-static OUTBOX: [Field; 3] = [
+static OUTBOX: [Field; 5] = [
     field(
         "table",
         Kind::Text,
@@ -209,6 +209,20 @@ static OUTBOX: [Field; 3] = [
         Unset(r#""outbox""#),
         "The prefix of transactional logical messages (pg_logical_emit_message) that are events. The prefix outboxd \
          is reserved.",
+    ),
+    field(
+        "preset",
+        Kind::Text,
+        Is(r#""outboxd""#),
+        "Whose table it is: \"outboxd\", \"debezium\" or \"quarkus\". It says which columns there are and which record a row becomes, \
+         where columns and routes say nothing else.",
+    ),
+    field(
+        "debezium",
+        Kind::Map("text, true or false"),
+        Unset(r#"{ "table.fields.additional.placement" = "type:header:eventType" }"#),
+        "With preset = \"debezium\": options of Debezium's outbox event router, its converters and what else changes its records, under \
+         Debezium's own names.",
     ),
     field(
         "columns",

@@ -609,7 +609,7 @@ mod tests {
             };
             let table = OutboxSource::Table { schema: "app".into(), name: "outbox".into() };
             let outboxes = [OutboxSource::MessagePrefix("o".into()), table]
-                .map(|source| config::Outbox { source, columns: columns.clone() });
+                .map(|source| config::Outbox::of(source, columns.clone()));
             let seconds = Duration::from_secs;
             let limits = config::Limits {
                 memory: 1 << 20,

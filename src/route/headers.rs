@@ -6,6 +6,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::pattern::Pattern;
+use super::preset::Maker;
 use crate::config;
 use crate::config::DefaultHeaders;
 use crate::record::Headers;
@@ -21,7 +22,8 @@ const PARTS: [(&str, Place); 4] = [
 
 #[derive(Debug)]
 pub(super) struct HeaderRules {
-    default: DefaultHeaders,
+    /// `None`: those of the maker.
+    default: Option<DefaultHeaders>,
     more: Vec<(String, Pattern)>,
 }
 
@@ -29,23 +31,14 @@ impl HeaderRules {
     pub(super) fn new(route: &config::Route, layout: &mut Layout) -> HeaderRules {
         let compile = |pattern, layout: &mut Layout| Pattern::new(pattern, &route.rewrites, layout);
         let more = route.headers.iter().map(|(name, pattern)| (name.clone(), compile(pattern, layout))).collect();
-        HeaderRules { default: route.default_headers.unwrap_or_default(), more }
+        HeaderRules { default: route.default_headers, more }
     }
 
     /// A NULL column gives no header.
-    pub(super) fn write(&self, row: &Row<'_>, headers: &mut Headers) -> Result<(), String> {
-        let (parts, with_position, with_own) = match self.default {
-            DefaultHeaders::All => (&PARTS[..], true, true),
-            DefaultHeaders::Id => (&PARTS[..1], false, true),
-            DefaultHeaders::None => (&[][..], false, false),
-        };
-        for (name, place) in parts {
-            if let Some(value) = row.bytes(*place) {
-                headers.push(name, Some(value));
-            }
-        }
-        if with_position {
-            headers.push_with("lsn", |bytes| row.position.write_to(bytes));
+    pub(super) fn write(&self, maker: &Maker, row: &Row<'_>, headers: &mut Headers) -> Result<(), String> {
+        match self.default {
+            Some(which) => default(which, row, headers),
+            None => maker.headers(row, headers)?,
         }
         for (name, pattern) in &self.more {
             if !pattern.is_null(row) {
@@ -55,11 +48,28 @@ impl HeaderRules {
             }
         }
         match row.bytes(Place::HEADERS) {
-            Some(object) if with_own => {
+            Some(object) if self.default != Some(DefaultHeaders::None) => {
                 own_headers(object, headers).map_err(|error| format!("its headers are not a JSON object: {error}"))
             }
             Some(_) | None => Ok(()),
         }
+    }
+}
+
+/// The headers that our own records have without being asked; a NULL column gives none.
+pub(super) fn default(which: DefaultHeaders, row: &Row<'_>, headers: &mut Headers) {
+    let (parts, with_position) = match which {
+        DefaultHeaders::All => (&PARTS[..], true),
+        DefaultHeaders::Id => (&PARTS[..1], false),
+        DefaultHeaders::None => (&[][..], false),
+    };
+    for (name, place) in parts {
+        if let Some(value) = row.bytes(*place) {
+            headers.push(name, Some(value));
+        }
+    }
+    if with_position {
+        headers.push_with("lsn", |bytes| row.position.write_to(bytes));
     }
 }
 

@@ -4,10 +4,12 @@
 //! that matches wins, and what the outbox does by itself stands behind them all. Topic, key, headers and value are written into
 //! buffers that the next row uses again; a payload that is published as it is, is not copied.
 
+mod debezium;
 mod headers;
 mod json;
 mod matching;
 mod pattern;
+mod preset;
 mod value;
 
 use crate::config;
@@ -18,14 +20,23 @@ use crate::source::outbox::{Layout, Place, Row, unix_ms};
 use headers::HeaderRules;
 use matching::Matcher;
 use pattern::Pattern;
+use preset::Maker;
 use value::{Value, ValueRules};
 
 /// The compiled routes.
 #[derive(Debug)]
 pub struct Router {
-    /// For each `[[outbox]]` block, its routes; the last one fits every row.
-    outboxes: Vec<Vec<Route>>,
+    outboxes: Vec<Rulebook>,
     draft: Draft,
+}
+
+/// What becomes of the rows of one `[[outbox]]` block.
+#[derive(Debug)]
+struct Rulebook {
+    /// The last one fits every row.
+    routes: Vec<Route>,
+    /// What routes leave open.
+    maker: Maker,
 }
 
 /// A record in the making.
@@ -45,12 +56,13 @@ struct Route {
     matches: Vec<(Place, Matcher)>,
     verdict: Verdict,
     contract: Contract,
-    topic: Pattern,
-    key: Pattern,
+    /// What is `None` here and below is for the maker to say.
+    topic: Option<Pattern>,
+    key: Option<Pattern>,
     partition: Option<Pattern>,
-    timestamp: Time,
+    timestamp: Option<Time>,
     headers: HeaderRules,
-    value: ValueRules,
+    value: Option<ValueRules>,
 }
 
 /// What becomes of a row that a route fits.
@@ -96,7 +108,7 @@ impl Router {
                 last.verdict = Verdict::Unmatched;
             }
             routes.push(last);
-            routes
+            Rulebook { routes, maker: Maker::new(outbox, layout) }
         };
         let outboxes = outboxes.iter().map(compile).collect();
         Router { outboxes, draft: Draft::default() }
@@ -105,59 +117,60 @@ impl Router {
     /// The record of a row.
     pub fn route<'a>(&'a mut self, row: &Row<'a>) -> Result<Record<'a>, Rejected> {
         let rejected = |reason, message| row.rejected(reason, message);
-        let route = find(&self.outboxes, row);
+        let Rulebook { routes, maker } = &self.outboxes[row.outbox];
+        let route = find(routes, row);
         let Draft { topic, valid_topic, key, value, number, headers } = &mut self.draft;
         route.judge(row)?;
         topic.clear();
-        route.topic.write(row, topic).map_err(|problem| rejected("topic", format!("its topic {problem}")))?;
+        route.write_topic(maker, row, topic).map_err(|problem| rejected("topic", format!("its topic {problem}")))?;
         key.clear();
-        route.key.write(row, key).map_err(|problem| rejected("key", format!("its key {problem}")))?;
+        let has_key = route.write_key(maker, row, key);
+        let has_key = has_key.map_err(|problem| rejected("key", format!("its key {problem}")))?;
         if topic.is_empty() || topic.as_slice() != valid_topic.as_bytes() {
             let name = topic_name(topic).map_err(|problem| rejected("topic", problem))?;
             valid_topic.clear();
             valid_topic.push_str(name);
         }
         headers.clear();
-        route.headers.write(row, headers).map_err(|problem| rejected("headers", problem))?;
-        let timestamp_ms = route.timestamp(row).map_err(|problem| rejected("timestamp", problem))?;
-        let partition = route.partition(row, number).map_err(|problem| rejected("partition", problem))?;
-        let value = match route.value.write(row, value).map_err(|problem| rejected("value", problem))? {
+        route.headers.write(maker, row, headers).map_err(|problem| rejected("headers", problem))?;
+        let timestamp_ms = route.timestamp(maker, row).map_err(|problem| rejected("timestamp", problem))?;
+        let partition = route.partition(maker, row, number).map_err(|problem| rejected("partition", problem))?;
+        let made = match &route.value {
+            Some(rules) => rules.write(row, value),
+            None => maker.value(row, value),
+        };
+        let value = match made.map_err(|problem| rejected("value", problem))? {
             Value::None => None,
             Value::Payload(bytes) => Some(bytes),
             Value::Written => Some(value.as_slice()),
         };
-        Ok(Record { topic: valid_topic, partition, key: Some(key), value, headers, timestamp_ms })
+        let key = has_key.then_some(key.as_slice());
+        Ok(Record { topic: valid_topic, partition, key, value, headers, timestamp_ms })
     }
 
     /// Where the row would go, as far as its route can tell, whatever else is wrong with it.
     pub fn lane(&self, row: &Row<'_>) -> Lane {
-        let route = find(&self.outboxes, row);
-        let written = |pattern: &Pattern| {
-            let mut bytes = Vec::new();
-            pattern.write(row, &mut bytes).ok().map(|()| bytes)
-        };
+        let Rulebook { routes, maker } = &self.outboxes[row.outbox];
+        let route = find(routes, row);
         if let Verdict::Unmatched = route.verdict {
             return Lane::default();
         }
-        let topic = written(&route.topic).and_then(|bytes| topic_name(&bytes).ok().map(str::to_owned));
-        Lane { topic, key: written(&route.key) }
+        let (mut topic, mut key) = (Vec::new(), Vec::new());
+        let topic =
+            route.write_topic(maker, row, &mut topic).ok().and_then(|()| topic_name(&topic).ok().map(str::to_owned));
+        let has_key = route.write_key(maker, row, &mut key) == Ok(true);
+        Lane { topic, key: has_key.then_some(key) }
     }
 }
 
-fn find<'r>(outboxes: &'r [Vec<Route>], row: &Row<'_>) -> &'r Route {
-    outboxes[row.outbox].iter().find(|route| route.fits(row)).expect("the last route fits every row")
+fn find<'r>(routes: &'r [Route], row: &Row<'_>) -> &'r Route {
+    routes.iter().find(|route| route.fits(row)).expect("the last route fits every row")
 }
 
 impl Route {
     fn new(route: &config::Route, layout: &mut Layout) -> Route {
-        let rewrites = &route.rewrites;
-        let pattern = |typed: &Option<config::Pattern>, default: &str, layout: &mut Layout| match typed {
-            Some(typed) => Pattern::new(typed, rewrites, layout),
-            None => Pattern::new(&config::Pattern::column(default), &[], layout),
-        };
-        let topic = match &route.topic {
-            Some(typed) => Pattern::new(typed, rewrites, layout),
-            None => Pattern::new(&config::Pattern::default_topic(), &[], layout),
+        let pattern = |typed: &Option<config::Pattern>, layout: &mut Layout| {
+            typed.as_ref().map(|typed| Pattern::new(typed, &route.rewrites, layout))
         };
         Route {
             matches: route.matches.iter().map(|(name, rule)| (layout.place(name), Matcher::new(rule))).collect(),
@@ -166,17 +179,32 @@ impl Route {
                 aggregate_type: route.aggregate_type.clone(),
                 require: route.require.iter().map(|name| (layout.place(name), name.clone())).collect(),
             },
-            topic,
-            key: pattern(&route.key, "id", layout),
-            partition: route.partition.as_ref().map(|typed| Pattern::new(typed, rewrites, layout)),
-            timestamp: match &route.timestamp {
-                None | Some(Timestamp::Event) => Time::Column(Place::TIMESTAMP),
-                Some(Timestamp::Commit) => Time::Commit,
-                Some(Timestamp::Now) => Time::Now,
-                Some(Timestamp::Column(name)) => Time::Column(layout.place(name)),
-            },
+            topic: pattern(&route.topic, layout),
+            key: pattern(&route.key, layout),
+            partition: pattern(&route.partition, layout),
+            timestamp: route.timestamp.as_ref().map(|timestamp| match timestamp {
+                Timestamp::Event => Time::Column(Place::TIMESTAMP),
+                Timestamp::Commit => Time::Commit,
+                Timestamp::Now => Time::Now,
+                Timestamp::Column(name) => Time::Column(layout.place(name)),
+            }),
             headers: HeaderRules::new(route, layout),
             value: ValueRules::new(route, layout),
+        }
+    }
+
+    fn write_topic(&self, maker: &Maker, row: &Row<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+        match &self.topic {
+            Some(pattern) => pattern.write(row, out),
+            None => maker.topic(row, out),
+        }
+    }
+
+    /// False when there is no key.
+    fn write_key(&self, maker: &Maker, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
+        match &self.key {
+            Some(pattern) => pattern.write(row, out).map(|()| true),
+            None => maker.key(row, out),
         }
     }
 
@@ -211,30 +239,33 @@ impl Route {
         }
     }
 
-    fn timestamp(&self, row: &Row<'_>) -> Result<Option<i64>, String> {
+    fn timestamp(&self, maker: &Maker, row: &Row<'_>) -> Result<Option<i64>, String> {
         match self.timestamp {
-            Time::Column(place) => row.timestamp_ms(place).map(Some),
-            Time::Commit => Ok(Some(unix_ms(row.committed_at))),
-            Time::Now => Ok(None),
+            Some(Time::Column(place)) => row.timestamp_ms(place).map(Some),
+            Some(Time::Commit) => Ok(Some(unix_ms(row.committed_at))),
+            Some(Time::Now) => Ok(None),
+            None => maker.timestamp(row),
         }
     }
 
-    fn partition(&self, row: &Row<'_>, number: &mut Vec<u8>) -> Result<Option<i32>, String> {
-        let bytes = match &self.partition {
-            None => row.bytes(Place::PARTITION),
-            Some(pattern) if pattern.is_null(row) => None,
+    fn partition(&self, maker: &Maker, row: &Row<'_>, number: &mut Vec<u8>) -> Result<Option<i32>, String> {
+        match &self.partition {
+            None => maker.partition(row),
+            Some(pattern) if pattern.is_null(row) => Ok(None),
             Some(pattern) => {
                 number.clear();
                 pattern.write(row, number).map_err(|problem| format!("its partition {problem}"))?;
-                Some(number.as_slice())
+                partition_number(number).map(Some)
             }
-        };
-        let Some(bytes) = bytes else { return Ok(None) };
-        let text = String::from_utf8_lossy(bytes);
-        match text.parse::<i32>() {
-            Ok(partition) if partition >= 0 => Ok(Some(partition)),
-            Ok(_) | Err(_) => Err(format!("its partition \"{text}\" is not a partition number")),
         }
+    }
+}
+
+fn partition_number(bytes: &[u8]) -> Result<i32, String> {
+    let text = String::from_utf8_lossy(bytes);
+    match text.parse::<i32>() {
+        Ok(partition) if partition >= 0 => Ok(partition),
+        Ok(_) | Err(_) => Err(format!("its partition \"{text}\" is not a partition number")),
     }
 }
 
@@ -310,7 +341,8 @@ mod tests {
             headers: part("headers"),
             partition: part("partition"),
         };
-        let outboxes = [config::Outbox { source: config::OutboxSource::MessagePrefix("o".into()), columns }];
+        let source = config::OutboxSource::MessagePrefix("o".into());
+        let outboxes = [config::Outbox::of(source, columns)];
         let mut layout = Layout::default();
         let mut router = Router::new(rules, &outboxes, &mut layout);
         let mut outbox = Outbox::new(&outboxes, layout);

@@ -28,14 +28,16 @@ pub(super) enum Value<'a> {
 }
 
 impl ValueRules {
-    pub(super) fn new(route: &config::Route, layout: &mut Layout) -> ValueRules {
-        let form = match &route.value {
-            None | Some(ValueForm::Payload) => Form::Payload,
-            Some(ValueForm::Envelope(members)) => {
+    /// `None` when the route does not say what the value is.
+    pub(super) fn new(route: &config::Route, layout: &mut Layout) -> Option<ValueRules> {
+        let form = match (&route.value, route.tombstone) {
+            (None, None) => return None,
+            (None, Some(_)) | (Some(ValueForm::Payload), _) => Form::Payload,
+            (Some(ValueForm::Envelope(members)), _) => {
                 Form::Envelope(members.iter().map(|(name, column)| (json::text(name), layout.place(column))).collect())
             }
         };
-        ValueRules { form, tombstone: route.tombstone.unwrap_or_default() }
+        Some(ValueRules { form, tombstone: route.tombstone.unwrap_or_default() })
     }
 
     /// Writes into the buffer what is not the payload itself.

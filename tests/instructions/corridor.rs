@@ -136,7 +136,7 @@ pub fn outbox() -> Outbox {
         headers: part("headers"),
         partition: None,
     };
-    Outbox { source: OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, columns }
+    Outbox::of(OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, columns)
 }
 
 /// Moves the positions of Begin and Commit on.

@@ -651,7 +651,7 @@ fn outboxes() -> Vec<config::Outbox> {
     };
     let table = |name: &str| OutboxSource::Table { schema: "public".into(), name: name.into() };
     [table("first"), table("second"), OutboxSource::MessagePrefix("outbox".into())]
-        .map(|source| config::Outbox { source, columns: columns.clone() })
+        .map(|source| config::Outbox::of(source, columns.clone()))
         .into()
 }
 

@@ -129,8 +129,8 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ),
         ("[[limits]]", "f.toml:5: limits: expected a table, got an array\n  hint: write [limits]"),
         (
-            "[[outbox]]\npreset = 'x'",
-            "f.toml:6: unknown field \"outbox.preset\"\n  hint: known here: table, message_prefix, columns",
+            "[[outbox]]\nlabel = 'x'",
+            "f.toml:6: unknown field \"outbox.label\"\n  hint: known here: table, message_prefix, preset, debezium, columns",
         ),
         ("[limits]\nsettle = 5", "f.toml:6: limits.settle: expected a duration such as \"5s\", got an integer"),
         (
@@ -493,7 +493,7 @@ fn the_reference_is_valid_and_shows_the_defaults() {
         });
         lines.collect::<Vec<_>>().join("\n")
     };
-    let config = load(&uncomment(&["password_file", "message_prefix", "topic", "envelope"]), &[]).unwrap();
+    let config = load(&uncomment(&["password_file", "message_prefix", "topic", "envelope", "debezium"]), &[]).unwrap();
     let defaults = load(LEAST, &[]).unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", defaults.limits));
     assert_eq!(format!("{:?}", config.outbox), format!("{:?}", defaults.outbox));

@@ -71,7 +71,7 @@ impl Outbox {
         }
         let Some(outbox) = block(&self.outboxes, &letter.origin) else { return Vec::new() };
         let is_missing = |name: &&str| letter.not_kept.iter().any(|missing| missing == name);
-        let names = self.layout.columns(&outbox.columns).map(|(_, name, _)| name);
+        let names = self.layout.columns(outbox).map(|(_, name, _)| name);
         names.filter(is_missing).map(str::to_owned).collect()
     }
 
@@ -95,7 +95,7 @@ impl Outbox {
                 self.read_logical(at, message, message)?;
             }
             Origin::Table(..) => {
-                for (place, name, presence) in self.layout.columns(&self.outboxes[at].columns) {
+                for (place, name, presence) in self.layout.columns(&self.outboxes[at]) {
                     if !is_kept(name) {
                         // Without it the record would be another one: no payload is a tombstone.
                         return Err(not_kept(name));
@@ -157,19 +157,17 @@ mod tests {
 
     #[test]
     fn the_block_of_a_letter_is_that_of_its_table_or_prefix() {
-        let outbox = |source: OutboxSource, payload: &str| Outbox {
-            source,
-            columns: Columns {
-                id: "id".into(),
-                aggregate_type: None,
-                aggregate_id: None,
-                event_type: None,
-                payload: payload.into(),
-                timestamp: None,
-                headers: None,
-                partition: None,
-            },
+        let columns = |payload: &str| Columns {
+            id: "id".into(),
+            aggregate_type: None,
+            aggregate_id: None,
+            event_type: None,
+            payload: payload.into(),
+            timestamp: None,
+            headers: None,
+            partition: None,
         };
+        let outbox = |source: OutboxSource, payload: &str| Outbox::of(source, columns(payload));
         let outboxes = [
             outbox(OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, "a"),
             outbox(OutboxSource::MessagePrefix("outbox".into()), "b"),

@@ -70,8 +70,14 @@ impl Layout {
     /// Each place with the column that fills it, and whether the outbox promises to have that column.
     pub(super) fn columns<'a>(
         &'a self,
-        columns: &'a config::Columns,
+        outbox: &'a config::Outbox,
     ) -> impl Iterator<Item = (Place, &'a str, Presence)> {
+        let columns = &outbox.columns;
+        let presence = |place: usize| match outbox.preset {
+            // Debezium never reads the type: a table without one works there, too.
+            config::Preset::Debezium(_) if Place(place) == Place::EVENT_TYPE => Presence::Optional,
+            config::Preset::Outboxd | config::Preset::Debezium(_) => Presence::Required,
+        };
         let parts = [
             Some(&columns.id),
             columns.aggregate_type.as_ref(),
@@ -82,7 +88,8 @@ impl Layout {
             columns.headers.as_ref(),
             columns.partition.as_ref(),
         ];
-        let parts = parts.into_iter().enumerate().filter_map(|(place, name)| Some((place, name?, Presence::Required)));
+        let parts =
+            parts.into_iter().enumerate().filter_map(move |(place, name)| Some((place, name?, presence(place))));
         // Several tables may share routes that name a column of one of them only.
         let extras = self.extras.iter().enumerate().map(|(n, name)| (PARTS.len() + n, name, Presence::Optional));
         parts.chain(extras).map(|(place, name, presence)| (Place(place), name.as_str(), presence))

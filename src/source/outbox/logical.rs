@@ -24,12 +24,12 @@ pub(super) struct Cells<'a> {
 pub(super) fn read(
     content: &[u8],
     message: &[u8],
-    columns: &config::Columns,
+    outbox: &config::Outbox,
     layout: &Layout,
     into: Cells<'_>,
 ) -> Result<(), String> {
     let text = std::str::from_utf8(content).map_err(|error| format!("its content is not UTF-8: {error}"))?;
-    let fill = Fill { columns, layout, into, message };
+    let fill = Fill { outbox, layout, into, message };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer
         .deserialize_map(fill)
@@ -38,7 +38,7 @@ pub(super) fn read(
 }
 
 struct Fill<'a> {
-    columns: &'a config::Columns,
+    outbox: &'a config::Outbox,
     layout: &'a Layout,
     into: Cells<'a>,
     message: &'a [u8],
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(member) = map.next_key::<Name<'de>>()? {
             let raw: &'de RawValue = map.next_value()?;
-            for (place, column, _) in self.layout.columns(self.columns) {
+            for (place, column, _) in self.layout.columns(self.outbox) {
                 if column == member.0 {
                     self.into.types[place.0] = type_of(raw.get(), place);
                     self.into.cells[place.0] = cell(raw.get(), place, self.message, self.into.scratch);

@@ -195,7 +195,7 @@ impl Outbox {
             self.relations.insert(relation.id, table);
             return Ok(Step::Nothing);
         };
-        let mapping = map_columns(relation, outbox, &self.outboxes[outbox].columns, &self.layout)?;
+        let mapping = map_columns(relation, outbox, &self.outboxes[outbox], &self.layout)?;
         let unreadable = self.unreadable(&mapping);
         self.relations.insert(relation.id, Table::Outbox(mapping));
         Ok(match (self.encoding, unreadable) {
@@ -211,8 +211,7 @@ impl Outbox {
         let has = |wanted: &str| relation.columns().any(|column| column.name == wanted);
         let looks_like = |outbox: &config::Outbox| {
             let table = matches!(outbox.source, OutboxSource::Table { .. });
-            let mut required =
-                self.layout.columns(&outbox.columns).filter(|(_, _, presence)| *presence == Presence::Required);
+            let mut required = self.layout.columns(outbox).filter(|(_, _, presence)| *presence == Presence::Required);
             table && required.all(|(_, column, _)| has(column))
         };
         if !self.others.contains(&name) && self.outboxes.iter().any(looks_like) {
@@ -291,7 +290,7 @@ impl Outbox {
     fn read_logical(&mut self, outbox: usize, content: &[u8], message: &[u8]) -> std::result::Result<(), String> {
         self.types.fill(Type::default());
         let into = logical::Cells { cells: &mut self.cells, types: &mut self.types, scratch: &mut self.scratch };
-        logical::read(content, message, &self.outboxes[outbox].columns, &self.layout, into)
+        logical::read(content, message, &self.outboxes[outbox], &self.layout, into)
     }
 
     fn row<'b>(
@@ -340,12 +339,12 @@ impl Table {
     }
 }
 
-fn map_columns(relation: &Relation<'_>, outbox: usize, columns: &config::Columns, layout: &Layout) -> Result<Mapping> {
+fn map_columns(relation: &Relation<'_>, at: usize, outbox: &config::Outbox, layout: &Layout) -> Result<Mapping> {
     let table = format!("table \"{}.{}\"", relation.schema, relation.name);
     let mut mapped = Vec::new();
     let mut types = vec![Type::default(); layout.len()];
     let type_of = |column: &RelationColumn<'_>| Type { oid: column.type_oid, modifier: column.type_modifier };
-    for (place, name, presence) in layout.columns(columns) {
+    for (place, name, presence) in layout.columns(outbox) {
         let found = relation.columns().enumerate().find(|(_, column)| column.name == name);
         match (found, presence) {
             (Some((index, column)), _) => {
@@ -375,7 +374,7 @@ fn map_columns(relation: &Relation<'_>, outbox: usize, columns: &config::Columns
     mapped.sort_by_key(|column| (column.index, column.place));
     let described = relation.columns().map(|column| (column.name.to_owned(), type_of(&column))).collect();
     let schema_and_name = (relation.schema.to_owned(), relation.name.to_owned());
-    Ok(Mapping { table, schema_and_name, outbox, types, columns: mapped, described })
+    Ok(Mapping { table, schema_and_name, outbox: at, types, columns: mapped, described })
 }
 
 /// `None` when the type cannot play its part at all.
@@ -463,11 +462,11 @@ mod tests {
     }
 
     fn table(name: &str, columns: config::Columns) -> config::Outbox {
-        config::Outbox { source: OutboxSource::Table { schema: "app".into(), name: name.into() }, columns }
+        config::Outbox::of(OutboxSource::Table { schema: "app".into(), name: name.into() }, columns)
     }
 
     fn prefix(columns: config::Columns) -> config::Outbox {
-        config::Outbox { source: OutboxSource::MessagePrefix("outbox".into()), columns }
+        config::Outbox::of(OutboxSource::MessagePrefix("outbox".into()), columns)
     }
 
     fn simple() -> Outbox {

@@ -1,0 +1,80 @@
+//! What an outbox's rows become by themselves: each part of a record, where no route says otherwise.
+
+use super::debezium::Debezium;
+use super::headers;
+use super::partition_number;
+use super::pattern::Pattern;
+use super::value::Value;
+use crate::config;
+use crate::config::{DefaultHeaders, Preset};
+use crate::record::Headers;
+use crate::source::outbox::{Layout, Place, Row};
+
+/// The maker of one outbox's records.
+#[derive(Debug)]
+pub(super) enum Maker {
+    /// Our own record: `outbox.event.{aggregate_type}`, the event id as key, the payload as it is.
+    Outboxd { topic: Pattern, key: Pattern },
+    /// The record of Debezium's event router.
+    Debezium(Box<Debezium>),
+}
+
+impl Maker {
+    pub(super) fn new(outbox: &config::Outbox, layout: &mut Layout) -> Maker {
+        match &outbox.preset {
+            Preset::Outboxd => Maker::Outboxd {
+                topic: Pattern::new(&config::Pattern::default_topic(), &[], layout),
+                key: Pattern::new(&config::Pattern::column("id"), &[], layout),
+            },
+            Preset::Debezium(options) => Maker::Debezium(Box::new(Debezium::new(options, layout))),
+        }
+    }
+
+    pub(super) fn topic(&self, row: &Row<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+        match self {
+            Maker::Outboxd { topic, .. } => topic.write(row, out),
+            Maker::Debezium(debezium) => debezium.topic(row, out),
+        }
+    }
+
+    /// False when there is no key.
+    pub(super) fn key(&self, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
+        match self {
+            Maker::Outboxd { key, .. } => key.write(row, out).map(|()| true),
+            Maker::Debezium(debezium) => debezium.key(row, out),
+        }
+    }
+
+    /// Those that a record has without being asked.
+    pub(super) fn headers(&self, row: &Row<'_>, out: &mut Headers) -> Result<(), String> {
+        match self {
+            Maker::Outboxd { .. } => {
+                headers::default(DefaultHeaders::All, row, out);
+                Ok(())
+            }
+            Maker::Debezium(debezium) => debezium.headers(row, out),
+        }
+    }
+
+    pub(super) fn partition(&self, row: &Row<'_>) -> Result<Option<i32>, String> {
+        match self {
+            Maker::Outboxd { .. } => row.bytes(Place::PARTITION).map(partition_number).transpose(),
+            Maker::Debezium(debezium) => debezium.partition(row),
+        }
+    }
+
+    /// `None` is when it is sent.
+    pub(super) fn timestamp(&self, row: &Row<'_>) -> Result<Option<i64>, String> {
+        match self {
+            Maker::Outboxd { .. } => row.timestamp_ms(Place::TIMESTAMP).map(Some),
+            Maker::Debezium(debezium) => debezium.timestamp(row),
+        }
+    }
+
+    pub(super) fn value<'a>(&self, row: &Row<'a>, out: &mut Vec<u8>) -> Result<Value<'a>, String> {
+        match self {
+            Maker::Outboxd { .. } => Ok(row.bytes(Place::PAYLOAD).map_or(Value::None, Value::Payload)),
+            Maker::Debezium(debezium) => debezium.value(row, out),
+        }
+    }
+}

@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod check;
+pub mod cloudevents;
 pub mod config;
 pub mod contract;
 pub mod dead_letter;
@@ -26,4 +27,5 @@ pub mod route;
 pub mod sink;
 pub mod source;
 pub mod status;
+pub mod trace;
 pub mod workload;

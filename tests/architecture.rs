@@ -22,6 +22,8 @@ const ROOMS: &[(&str, &str)] = &[
     ("metrics", "lsn status"),
     ("dead_letter", "lsn"),
     ("record", "dead_letter lsn"),
+    ("cloudevents", "record"),
+    ("trace", "record"),
     ("contract::number", ""),
     ("contract::document", "contract::number"),
     ("contract::violation", "contract::document"),
@@ -102,6 +104,7 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
 
 /// Rooms that the simulator and the fuzzer run: the same input always gives the same output.
 const PURE: &[&str] = &[
+    "cloudevents",
     "contract",
     "contract::document",
     "contract::number",
@@ -109,6 +112,7 @@ const PURE: &[&str] = &[
     "source::pgoutput",
     "source::outbox",
     "route",
+    "trace",
     "ledger",
     "pipeline",
 ];

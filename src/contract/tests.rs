@@ -389,6 +389,18 @@ fn a_schema_that_refers_to_itself_for_ever_is_survived() {
 }
 
 #[test]
+fn the_deepest_payload_fits_a_threads_stack() {
+    let contract = contract(
+        r##"{"$defs": {"n": {"anyOf": [{"type": "integer"}, {"items": {"$ref": "#/$defs/n"}, "unevaluatedItems": false, "type": "array"}]}},
+            "$ref": "#/$defs/n"}"##,
+    );
+    // A test's thread has 2 MiB, as the runtime's have.
+    let nested = |inner: &str| format!("{}{inner}{}", "[".repeat(127), "]".repeat(127));
+    assert_eq!(said(&contract, &nested("1")), "");
+    assert!(said(&contract, &nested("true")).starts_with("at the root: expected a match with one of 2 alternatives"));
+}
+
+#[test]
 fn no_reference_leaves_the_directory_or_the_machine() {
     for (reference, why) in [
         ("https://example.com/x.json", "it is not below the directory of the schema"),

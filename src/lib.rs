@@ -11,6 +11,7 @@
 pub mod admin;
 pub mod check;
 pub mod config;
+pub mod convert;
 pub mod dead_letter;
 pub mod demo;
 pub mod error;

@@ -49,9 +49,13 @@ const ROOMS: &[(&str, &str)] = &[
         "config error lsn route sink source source::catalog source::dial source::outbox source::pgoutput source::wire \
          status",
     ),
+    ("convert", ""),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
-    ("cli", "check config dead_letter demo error init log lsn pipeline relay source source::catalog status workload"),
+    (
+        "cli",
+        "check config convert dead_letter demo error init log lsn pipeline relay source source::catalog status workload",
+    ),
     ("main", "check cli config demo error heap init log relay source::catalog status"),
 ];
 
@@ -67,6 +71,7 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     (&["clap", "clap_complete", "clap_mangen"], &["cli", "log", "main"], "arguments are parsed at the edge"),
     (&["prometheus"], &["metrics"], "every metric stands in one file"),
     (&["axum"], &["admin"], "HTTP has one room"),
+    (&["saphyr_parser"], &["convert"], "only other people's configurations are YAML"),
     (
         &[
             "tokio::spawn",
@@ -90,8 +95,8 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     ),
 ];
 
-/// Rooms that the simulator and the fuzzer run: the same input always gives the same output.
-const PURE: &[&str] = &["source::pgoutput", "source::outbox", "route", "ledger", "pipeline"];
+/// Rooms in which the same input always gives the same output; the simulator and the fuzzer run most of them.
+const PURE: &[&str] = &["source::pgoutput", "source::outbox", "route", "ledger", "pipeline", "convert"];
 
 /// Paths that have no place in a pure room: I/O, clock, tasks, logging.
 const IMPURE_PATHS: &[&str] = &[

@@ -14,6 +14,7 @@ pub mod cloudevents;
 pub mod column;
 pub mod config;
 pub mod contract;
+pub mod convert;
 pub mod dead_letter;
 pub mod demo;
 pub mod error;

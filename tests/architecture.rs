@@ -57,9 +57,13 @@ const ROOMS: &[(&str, &str)] = &[
         "config error lsn route sink source source::catalog source::dial source::outbox source::pgoutput source::wire \
          status",
     ),
+    ("convert", ""),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
-    ("cli", "check config dead_letter demo error init log lsn pipeline relay source source::catalog status workload"),
+    (
+        "cli",
+        "check config convert dead_letter demo error init log lsn pipeline relay source source::catalog status workload",
+    ),
     ("main", "check cli config demo error heap init log relay source::catalog status"),
 ];
 
@@ -80,6 +84,7 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     ),
     (&["prometheus"], &["metrics"], "every metric stands in one file"),
     (&["axum"], &["admin"], "HTTP has one room"),
+    (&["saphyr_parser"], &["convert"], "only other people's configurations are YAML"),
     (
         &[
             "tokio::spawn",
@@ -103,9 +108,10 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     ),
 ];
 
-/// Rooms that the simulator and the fuzzer run: the same input always gives the same output.
+/// Rooms in which the same input always gives the same output; the simulator and the fuzzer run most of them.
 const PURE: &[&str] = &[
     "cloudevents",
+    "convert",
     "contract",
     "contract::document",
     "contract::number",

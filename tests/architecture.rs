@@ -30,14 +30,14 @@ const ROOMS: &[(&str, &str)] = &[
     ("contract::violation", "contract::document"),
     ("contract", "contract::document contract::violation"),
     ("contract::load", "contract contract::document contract::violation"),
-    ("config", "error"),
+    ("config", "cloudevents contract contract::load error"),
     ("source", ""),
     ("source::dial", "config error"),
     ("source::wire", "config error lsn source source::dial"),
     ("source::pgoutput", "lsn"),
     ("source::outbox", "column config dead_letter error lsn record source source::pgoutput"),
     ("source::catalog", "column config dead_letter error lsn source source::dial status"),
-    ("route", "column config dead_letter error lsn record source::outbox"),
+    ("route", "cloudevents column config contract dead_letter error lsn record source::outbox trace"),
     ("ledger", "lsn"),
     ("sink", "config dead_letter error ledger lsn metrics record status"),
     (
@@ -476,7 +476,7 @@ mod the_checker {
     #[test]
     fn names_the_file_the_line_and_the_rule() {
         let source = "//! Routes.\n\nuse crate::lsn::Lsn;\nuse crate::source::wire::Frame;\n";
-        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: column config dead_letter error lsn record source::outbox";
+        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: cloudevents column config contract dead_letter error lsn record source::outbox trace";
         assert_eq!(violations("route/mod.rs", source), [expected]);
     }
 

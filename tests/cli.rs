@@ -14,7 +14,8 @@ use outboxd::status::{Reason, Role, SlotFacts, State, Status};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-const COMMANDS: [&str; 9] = ["init", "check", "run", "status", "health", "config", "demo", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["init", "check", "run", "status", "health", "config", "convert", "demo", "completions", "man"];
 
 /// The binary in an empty environment with a complete configuration.
 fn outboxd(args: &[&str]) -> Command {

@@ -28,8 +28,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cloudevents::ExtensionName;
+use crate::contract::Contract;
 pub use debezium::Debezium;
 pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
@@ -278,6 +281,10 @@ pub struct Route {
     pub value: Option<ValueForm>,
     /// `tombstone`
     pub tombstone: Option<Tombstone>,
+    /// `trace`: a column that holds a trace context.
+    pub trace: Option<String>,
+    /// `schema`: what the payload must be like.
+    pub schema: Option<Arc<Contract>>,
     /// `aggregate_type`: what the row's must be.
     pub aggregate_type: Option<String>,
     /// `require`: parts and columns that must not be NULL.
@@ -296,11 +303,17 @@ impl Route {
             Some(Timestamp::Column(name)) => Some(name.as_str()),
             Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
         };
-        let envelope = match &self.value {
-            Some(ValueForm::Envelope(members)) => members.as_slice(),
-            Some(ValueForm::Payload) | None => &[],
+        let (envelope, attributes) = match &self.value {
+            Some(ValueForm::Envelope(members)) => (members.as_slice(), None),
+            Some(ValueForm::CloudEvents(_, attributes)) => (&[][..], Some(attributes)),
+            Some(ValueForm::Payload) | None => (&[][..], None),
         };
-        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten();
+        let attributes = attributes.into_iter().flat_map(|attributes| {
+            let CloudEvents { source, kind, subject, datacontenttype: _, dataschema, extensions } = attributes;
+            let extensions = extensions.iter().map(|(_, pattern)| pattern);
+            [source, kind].into_iter().chain(subject).chain(dataschema).chain(extensions)
+        });
+        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten().chain(attributes);
         let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(Pattern::names);
         // What is rewritten has a name of its own.
         let shown = shown.filter(|name| !self.rewrites.iter().any(|(rewritten, _)| rewritten == name));
@@ -308,6 +321,7 @@ impl Route {
             .chain(self.rewrites.iter().map(|(_, rewrite)| rewrite.column.as_str()))
             .chain(self.matches.iter().map(|(name, _)| name.as_str()))
             .chain(self.require.iter().map(String::as_str))
+            .chain(self.trace.as_deref())
             .chain(self.aggregate_type.iter().map(|_| "aggregate_type"))
             .chain(envelope.iter().map(|(_, column)| column.as_str()))
             .chain(timestamp)
@@ -368,6 +382,34 @@ pub enum ValueForm {
     Payload,
     /// A JSON object with the payload and these columns beside it: member → part or column.
     Envelope(Vec<(String, String)>),
+    /// A CloudEvent.
+    CloudEvents(ContentMode, CloudEvents),
+}
+
+/// How a CloudEvent travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentMode {
+    /// Attributes are headers, the value is the payload.
+    Binary,
+    /// Attributes and payload are one JSON document.
+    Structured,
+}
+
+/// `cloudevents`: the attributes beside `id` and `time`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudEvents {
+    /// `source`
+    pub source: Pattern,
+    /// `type`
+    pub kind: Pattern,
+    /// `subject`
+    pub subject: Option<Pattern>,
+    /// `datacontenttype`
+    pub datacontenttype: Option<String>,
+    /// `dataschema`
+    pub dataschema: Option<Pattern>,
+    /// `extensions`: name → pattern.
+    pub extensions: Vec<(ExtensionName, Pattern)>,
 }
 
 /// Which payload is a record without a value.

@@ -1,14 +1,19 @@
 //! `[[route]]` and `[registry]` become `Rules`: what was typed of each route, checked by itself and against the outboxes.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use regex::bytes::Regex;
 use toml::de::{DeTable, DeValue};
 
 use super::document::{Document, Reader};
 use super::error::{Fault, Problems};
 use super::{
-    DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules, Switch, Timestamp, Tombstone,
-    Unmatched, ValueForm, load, value,
+    CloudEvents, ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules,
+    Switch, Timestamp, Tombstone, Unmatched, ValueForm, load, value,
 };
+use crate::cloudevents::ExtensionName;
+use crate::contract::Contract;
 
 /// Reads all routes.
 pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], problems: &mut Problems) -> Rules {
@@ -50,6 +55,8 @@ fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
         headers: reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?)),
         rewrites: reader.map("rewrite", |_, typed| rewrite(typed)),
         value: value_form(reader),
+        trace: reader.text("trace"),
+        schema: schema(reader),
         tombstone: reader.typed_choice("tombstone", &[("null", Tombstone::Null), ("empty", Tombstone::Empty)]),
         aggregate_type: reader.text("aggregate_type"),
         require: reader.list("require"),
@@ -57,17 +64,62 @@ fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
 }
 
 fn value_form(reader: &mut Reader<'_, '_>) -> Option<ValueForm> {
-    let form = reader.typed_choice("value", &[("payload", false), ("envelope", true)]);
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Word {
+        Payload,
+        Envelope,
+        CloudEvents(ContentMode),
+    }
+    let words = [
+        ("payload", Word::Payload),
+        ("envelope", Word::Envelope),
+        ("cloudevents-binary", Word::CloudEvents(ContentMode::Binary)),
+        ("cloudevents-structured", Word::CloudEvents(ContentMode::Structured)),
+    ];
+    let word = reader.typed_choice("value", &words);
     let members = reader.map("envelope", |_, typed| value::text(typed));
-    if form != Some(true) && reader.place("envelope").is_some() {
+    if word != Some(Word::Envelope) && reader.place("envelope").is_some() {
         reader.refuse("envelope", Fault::new("is set, and value is not \"envelope\"").hint("value = \"envelope\""));
     }
     if members.iter().any(|(name, _)| name == "payload") {
         reader.refuse("envelope", Fault::new("has a member payload, which is the payload itself"));
     }
-    Some(match form? {
-        true => ValueForm::Envelope(members),
-        false => ValueForm::Payload,
+    let attributes = match reader.table("cloudevents") {
+        Some(mut table) => cloudevents(&mut table),
+        None => cloudevents(&mut reader.empty_table("cloudevents")),
+    };
+    if !matches!(word, Some(Word::CloudEvents(_))) && reader.place("cloudevents").is_some() {
+        let hint = "value = \"cloudevents-binary\" or \"cloudevents-structured\"";
+        reader.refuse("cloudevents", Fault::new("is set, and value is not a CloudEvent").hint(hint));
+    }
+    Some(match word? {
+        Word::Payload => ValueForm::Payload,
+        Word::Envelope => ValueForm::Envelope(members),
+        Word::CloudEvents(mode) => ValueForm::CloudEvents(mode, attributes),
+    })
+}
+
+fn cloudevents(reader: &mut Reader<'_, '_>) -> CloudEvents {
+    let name = |name: &str| ExtensionName::new(name).map_err(Fault::new);
+    let extension =
+        |typed_name: &str, typed: &DeValue<'_>| Ok((name(typed_name)?, Pattern::parse(&value::any_text(typed)?)?));
+    CloudEvents {
+        source: reader.pattern("source"),
+        kind: reader.pattern("type"),
+        subject: Some(reader.pattern("subject")),
+        datacontenttype: reader.read("datacontenttype", value::any_text).filter(|text| !text.is_empty()),
+        dataschema: reader.typed_pattern("dataschema"),
+        extensions: reader.map("extensions", extension).into_iter().map(|(_, extension)| extension).collect(),
+    }
+}
+
+fn schema(reader: &mut Reader<'_, '_>) -> Option<Arc<Contract>> {
+    reader.read("schema", |typed| {
+        let path = value::text(typed)?;
+        Contract::load(Path::new(&path)).map(Arc::new).map_err(|fault| {
+            let told = Fault::new(fault.what);
+            fault.hint.into_iter().fold(told, Fault::hint)
+        })
     })
 }
 

@@ -265,7 +265,7 @@ static CREATE_TOPICS: [Field; 3] = [
     field("config", Kind::Map("text"), Unset("{}"), "The topic's own settings, for example \"retention.ms\"."),
 ];
 
-static ROUTE: [Field; 15] = [
+static ROUTE: [Field; 18] = [
     field(
         "match",
         Kind::Map("glob, list of globs, { is = text } or { regex = text }"),
@@ -321,7 +321,14 @@ static ROUTE: [Field; 15] = [
         "value",
         Kind::Text,
         Is(r#""payload""#),
-        "The record's value: \"payload\", byte for byte; or \"envelope\", a JSON object with the payload and other columns.",
+        "The record's value: \"payload\", byte for byte; \"envelope\", a JSON object with the payload and other columns; \
+         \"cloudevents-binary\" or \"cloudevents-structured\", a CloudEvent 1.0.",
+    ),
+    field(
+        "cloudevents",
+        Kind::Table(&CLOUDEVENTS),
+        Unset(""),
+        "The attributes of a CloudEvent beside id, which is the event's, and time, which is the record's timestamp.",
     ),
     field(
         "envelope",
@@ -336,6 +343,19 @@ static ROUTE: [Field; 15] = [
         "Which payload makes a record without a value: \"null\", or \"empty\" for text of nothing but blanks as well.",
     ),
     field(
+        "trace",
+        Kind::Text,
+        Unset(r#""tracingspancontext""#),
+        "A column that holds a W3C trace context: a traceparent, properties or a JSON object. It becomes the headers traceparent, \
+         tracestate and baggage.",
+    ),
+    field(
+        "schema",
+        Kind::File,
+        Unset(r#""schemas/order.json""#),
+        "A JSON Schema (2020-12 or draft-07) that the payload must fit; else the event is parked, with the path in the payload.",
+    ),
+    field(
         "aggregate_type",
         Kind::Text,
         Unset(r#""order""#),
@@ -346,6 +366,30 @@ static ROUTE: [Field; 15] = [
         Kind::List,
         Unset(r#"["payload", "tenant_id"]"#),
         "Parts and columns that must not be NULL; else the event is parked.",
+    ),
+];
+
+static CLOUDEVENTS: [Field; 6] = [
+    field("source", Kind::Pattern, Is(r#""/{aggregate_type}""#), "Where it happened: a URI reference."),
+    field("type", Kind::Pattern, Is(r#""{event_type}""#), "What happened."),
+    field(
+        "subject",
+        Kind::Pattern,
+        Is(r#""{aggregate_id}""#),
+        "What it is about; left out where a column of it is NULL.",
+    ),
+    field("datacontenttype", Kind::Text, Is(r#""application/json""#), "The payload's media type; empty for none."),
+    field(
+        "dataschema",
+        Kind::Pattern,
+        Unset(r#""https://shop.example/order.json""#),
+        "The payload's schema: an absolute URI.",
+    ),
+    field(
+        "extensions",
+        Kind::Map("pattern"),
+        Unset(r#"{ tenant = "{tenant_id}" }"#),
+        "Further attributes; left out where a column of them is NULL.",
     ),
 ];
 

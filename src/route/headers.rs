@@ -11,6 +11,7 @@ use crate::config;
 use crate::config::DefaultHeaders;
 use crate::record::Headers;
 use crate::source::outbox::{Layout, Name, Place, Row};
+use crate::trace::push_trace;
 
 /// Few and short ones, because headers are the dearest part of a send.
 const PARTS: [(&str, Place); 4] = [
@@ -25,13 +26,14 @@ pub(super) struct HeaderRules {
     /// `None`: those of the maker.
     default: Option<DefaultHeaders>,
     more: Vec<(String, Pattern)>,
+    trace: Option<Place>,
 }
 
 impl HeaderRules {
     pub(super) fn new(route: &config::Route, layout: &mut Layout) -> HeaderRules {
         let compile = |pattern, layout: &mut Layout| Pattern::new(pattern, &route.rewrites, layout);
         let more = route.headers.iter().map(|(name, pattern)| (name.clone(), compile(pattern, layout))).collect();
-        HeaderRules { default: route.default_headers, more }
+        HeaderRules { default: route.default_headers, more, trace: route.trace.as_ref().map(|name| layout.place(name)) }
     }
 
     /// A NULL column gives no header.
@@ -46,6 +48,9 @@ impl HeaderRules {
                 headers.push_with(name, |bytes| written = pattern.write(row, bytes));
                 written.map_err(|problem| format!("its header \"{name}\" {problem}"))?;
             }
+        }
+        if let Some(context) = self.trace.and_then(|place| row.bytes(place)) {
+            push_trace(context, headers);
         }
         match row.bytes(Place::HEADERS) {
             Some(object) if self.default != Some(DefaultHeaders::None) => {

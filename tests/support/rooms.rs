@@ -7,8 +7,10 @@ use std::process::Command;
 
 /// The rooms that are pure; `sink` and `source` only as far as they are.
 const LIB: &str = "
+pub mod cloudevents;
 pub mod column;
 pub mod config;
+pub mod contract;
 pub mod dead_letter;
 pub mod error;
 pub mod ledger;
@@ -18,6 +20,7 @@ pub mod record;
 pub mod route;
 pub mod sink;
 pub mod source;
+pub mod trace;
 ";
 
 /// What is left out of the copy: file, text, what stands there instead.
@@ -30,8 +33,19 @@ const LEFT_OUT: [(&str, &str, &str); 5] = [
 ];
 
 /// The crates that the pure rooms use, as `Cargo.toml` names them.
-const CRATES: [&str; 10] =
-    ["base64", "humantime", "regex", "serde", "serde_json", "strsim", "thiserror", "toml", "uuid", "whoami"];
+const CRATES: [&str; 11] = [
+    "base64",
+    "humantime",
+    "jsonschema",
+    "regex",
+    "serde",
+    "serde_json",
+    "strsim",
+    "thiserror",
+    "toml",
+    "uuid",
+    "whoami",
+];
 
 /// The copy.
 pub struct Rooms {

@@ -493,7 +493,11 @@ fn the_reference_is_valid_and_shows_the_defaults() {
         });
         lines.collect::<Vec<_>>().join("\n")
     };
-    let config = load(&uncomment(&["password_file", "message_prefix", "topic", "envelope", "debezium"]), &[]).unwrap();
+    let config = load(
+        &uncomment(&["password_file", "message_prefix", "topic", "envelope", "cloudevents", "schema", "debezium"]),
+        &[],
+    )
+    .unwrap();
     let defaults = load(LEAST, &[]).unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", defaults.limits));
     assert_eq!(format!("{:?}", config.outbox), format!("{:?}", defaults.outbox));
@@ -629,7 +633,13 @@ fn a_route_that_cannot_be_meant_is_refused_with_what_to_write() {
         ("rewrite = { a = { column = \"b\" } }", "has not the members column, regex and with"),
         ("envelope = { a = \"b\" }", "value is not \"envelope\""),
         ("value = \"envelope\"\nenvelope = { payload = \"b\" }", "has a member payload"),
-        ("value = \"avro\"", "\"payload\" or \"envelope\""),
+        ("value = \"avro\"", "\"payload\" or \"envelope\" or \"cloudevents-binary\""),
+        ("cloudevents = { source = \"x\" }", "value is not a CloudEvent"),
+        (
+            "value = \"cloudevents-binary\"\ncloudevents = { extensions = { Tenant = \"x\" } }",
+            "\"Tenant\" is not a name",
+        ),
+        ("schema = \"nowhere.json\"", "nowhere.json"),
         ("enabled = \"no\"", "true or false"),
         ("require = \"payload\"", "a list of texts"),
         ("topics = \"a\"", "did you mean \"topic\"?"),

@@ -53,6 +53,11 @@ impl<'a> Row<'a> {
 
     /// The record's timestamp, milliseconds since 1970: this column, else (NULL, infinity) the commit time.
     pub fn timestamp_ms(&self, place: Place) -> Result<i64, String> {
+        self.timestamp(place).map(unix_ms)
+    }
+
+    /// The same in microseconds since 2000.
+    pub fn timestamp(&self, place: Place) -> Result<i64, String> {
         let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,
             Cell::Time(time) => Some(*time),
@@ -62,7 +67,7 @@ impl<'a> Row<'a> {
             }
         };
         let finite = time.filter(|time| *time != i64::MAX && *time != i64::MIN);
-        Ok(unix_ms(finite.unwrap_or(self.committed_at)))
+        Ok(finite.unwrap_or(self.committed_at))
     }
 
     /// A column as text, for people; what is not UTF-8 in it is replaced.

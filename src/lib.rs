@@ -25,4 +25,5 @@ pub mod route;
 pub mod sink;
 pub mod source;
 pub mod status;
+pub mod template;
 pub mod workload;

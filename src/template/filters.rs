@@ -134,7 +134,7 @@ fn bytes(value: &Value) -> Result<&[u8], Error> {
 
 fn wrong_kind(value: &Value, wanted: &str) -> Error {
     if value.kind() == ValueKind::Undefined {
-        return Error::from(ErrorKind::UndefinedError);
+        return json::undefined(value);
     }
     failed(format!("{wanted} is needed, not {}", value.kind()))
 }

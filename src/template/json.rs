@@ -302,7 +302,7 @@ impl Writer<'_> {
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => self.array(value)?,
             ValueKind::Map => self.object(value)?,
-            ValueKind::Undefined => return Err(Error::new(ErrorKind::UndefinedError, "JSON of an undefined value")),
+            ValueKind::Undefined => return Err(undefined(value)),
             ValueKind::Bytes => return Err(failed("bytes are no JSON: use b64encode".into())),
             // The iterator of an invalid value is the way to the error that it holds.
             kind => return Err(value.try_iter().err().unwrap_or_else(|| failed(format!("{kind} is no JSON")))),
@@ -433,6 +433,11 @@ impl Writer<'_> {
             self.out.extend(std::iter::repeat_n(' ', indent * self.depth));
         }
     }
+}
+
+/// The error that names the variable: the engine gives it to whoever wants something of an undefined value.
+pub fn undefined(value: &Value) -> Error {
+    value.get_attr("").err().unwrap_or_else(|| Error::from(ErrorKind::UndefinedError))
 }
 
 fn failed(what: String) -> Error {

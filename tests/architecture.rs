@@ -69,7 +69,11 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     (&["crate::sink::kafka"], &["sink", "relay", "check"], "the pipeline knows the trait, not who implements it"),
     (&["tokio_postgres"], &["source::catalog"], "SQL has one room"),
     (&["clap", "clap_complete", "clap_mangen"], &["cli", "log", "main"], "arguments are parsed at the edge"),
-    (&["minijinja", "jiff"], &["template"], "templates have one engine and one calendar"),
+    (
+        &["minijinja", "jiff", "json_ld"],
+        &["template"],
+        "templates have one engine, one calendar, one JSON-LD processor",
+    ),
     (&["prometheus"], &["metrics"], "every metric stands in one file"),
     (&["axum"], &["admin"], "HTTP has one room"),
     (

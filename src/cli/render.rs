@@ -37,7 +37,7 @@ fn find(args: &Render) -> Result<(Templates, String), Fault> {
         Some(name) => (path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new(".")), name),
         None => (args.templates.as_path(), args.template.as_str()),
     };
-    Ok((Templates::load(directory, [name].into_iter())?, name.to_owned()))
+    Ok((Templates::load(directory, [name].into_iter(), &BTreeMap::new())?, name.to_owned()))
 }
 
 /// What has a place is a template to be mended; the rest was not found or not readable.

@@ -1,13 +1,17 @@
-//! The one place that reads: the templates of a directory, before anything is rendered.
+//! The one place that reads: the templates and contexts of a directory, before anything is rendered.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Problem, Templates};
+use super::{Contexts, Problem, Templates};
 
 /// How a template's file ends.
 const ENDING: &str = ".j2";
+
+/// How a file with a context of JSON-LD ends.
+const CONTEXT: &str = ".jsonld";
 
 /// A file that is wrong, or missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,10 +26,18 @@ pub struct Fault {
 
 impl Templates {
     /// Compiles every `*.j2` of a directory, not of those below it. A template's name is its file's without the ending;
-    /// those that are named must be there.
-    pub fn load<'a>(directory: &Path, names: impl Iterator<Item = &'a str>) -> Result<Templates, Fault> {
-        let sources = sources(directory)?;
-        let templates = Templates::from_sources(sources).map_err(|problem| Fault::of(directory, problem))?;
+    /// those that are named must be there. Contexts are its `*.jsonld`; `mapped` says which of them stands for an IRI.
+    pub fn load<'a>(
+        directory: &Path,
+        names: impl Iterator<Item = &'a str>,
+        mapped: &BTreeMap<String, String>,
+    ) -> Result<Templates, Fault> {
+        let contexts = Contexts::new(read(directory, CONTEXT)?, mapped);
+        let contexts =
+            contexts.map_err(|(file, message)| Fault { file: directory.join(file), place: None, message })?;
+        let sources = read(directory, ENDING)?.into_iter().map(|(file, text)| (stem(&file), text));
+        let templates = Templates::with_contexts(sources, contexts);
+        let templates = templates.map_err(|problem| Fault::of(directory, problem))?;
         for name in names {
             if !templates.names().any(|known| known == name) {
                 return Err(Fault::missing(directory, name, &templates));
@@ -60,23 +72,26 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Names and texts, in the order of their names.
-fn sources(directory: &Path) -> Result<Vec<(String, String)>, Fault> {
+fn stem(file: &str) -> String {
+    file.strip_suffix(ENDING).unwrap_or(file).to_owned()
+}
+
+/// The files with this ending, and their texts, in order.
+fn read(directory: &Path, ending: &str) -> Result<Vec<(String, String)>, Fault> {
     let unreadable = |file: &Path, error: &dyn fmt::Display| Fault {
         file: file.to_owned(),
         place: None,
         message: format!("cannot be read: {error}"),
     };
     let entries = fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
-    let mut sources = Vec::new();
+    let mut files = Vec::new();
     for entry in entries {
         let file = entry.map_err(|error| unreadable(directory, &error))?.path();
-        let name = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(ENDING));
-        if let Some(name) = name {
+        if let Some(name) = file.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(ending)) {
             let text = fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
-            sources.push((name.to_owned(), text));
+            files.push((name.to_owned(), text));
         }
     }
-    sources.sort();
-    Ok(sources)
+    files.sort();
+    Ok(files)
 }

@@ -5,6 +5,7 @@
 
 mod filters;
 mod json;
+mod jsonld;
 mod load;
 mod number;
 mod row;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
+pub use jsonld::Contexts;
 pub use load::Fault;
 use number::Run;
 use row::Row;
@@ -58,6 +60,14 @@ pub struct Problem {
 impl Templates {
     /// Compiles templates given by name and text. They can include, import and extend each other, and nothing else.
     pub fn from_sources(sources: impl IntoIterator<Item = (String, String)>) -> Result<Templates, Problem> {
+        Templates::with_contexts(sources, Contexts::default())
+    }
+
+    /// The same, with contexts for the filters of JSON-LD.
+    pub fn with_contexts(
+        sources: impl IntoIterator<Item = (String, String)>,
+        contexts: Contexts,
+    ) -> Result<Templates, Problem> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -66,6 +76,7 @@ impl Templates {
         // Costs nothing until something is wrong; then it says which variable is undefined.
         environment.set_debug(true);
         filters::add_to(&mut environment);
+        jsonld::add_to(&mut environment, contexts);
         for (name, source) in sources {
             let added = environment.add_template_owned(name.clone(), source.clone());
             added.map_err(|error| Problem::new(&error, &name, |_| Some(source.clone())))?;

@@ -57,7 +57,7 @@ impl Config {
         let http = http(document.once("http", &mut problems));
         let limits = limits(document.once("limits", &mut problems));
         let outbox = outboxes(&mut document, &mut problems);
-        let rules = rules::rules(&mut document, &outbox, &mut problems);
+        let rules = rules::rules(&mut document, &outbox, limits.event, &mut problems);
         let dead_letter = dead_letters(document.once("dead_letter", &mut problems), &rules, &outbox);
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use crate::cloudevents::ExtensionName;
 use crate::contract::Contract;
+use crate::template::Templates;
 pub use debezium::Debezium;
 pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
@@ -242,6 +243,17 @@ pub struct Rules {
     pub routes: Vec<Route>,
     /// `registry.unmatched`
     pub unmatched: Unmatched,
+    /// `[templates]`, where a route names one.
+    pub templates: Option<TemplateSet>,
+}
+
+/// The templates of all routes.
+#[derive(Debug, Clone)]
+pub struct TemplateSet {
+    /// Compiled.
+    pub templates: Arc<Templates>,
+    /// The largest thing that one may write: `limits.event`.
+    pub most: u64,
 }
 
 /// What becomes of a row that no `[[route]]` matches.
@@ -275,6 +287,10 @@ pub struct Route {
     pub default_headers: Option<DefaultHeaders>,
     /// `headers`: name → pattern, beside the default ones.
     pub headers: Vec<(String, Pattern)>,
+    /// `key_template`: the key's, instead of a pattern.
+    pub key_template: Option<String>,
+    /// `header_templates`: name → template, beside the other headers.
+    pub header_templates: Vec<(String, String)>,
     /// `rewrite`: name → a value that patterns can show.
     pub rewrites: Vec<(String, Rewrite)>,
     /// `value`
@@ -297,7 +313,17 @@ impl Route {
         self.matches.is_empty()
     }
 
-    /// The names of parts and columns that it reads.
+    /// The templates that it names.
+    pub fn templates(&self) -> impl Iterator<Item = &str> {
+        let value = match &self.value {
+            Some(ValueForm::Template(name)) => Some(name),
+            Some(ValueForm::Payload | ValueForm::Envelope(_) | ValueForm::CloudEvents(..)) | None => None,
+        };
+        let headers = self.header_templates.iter().map(|(_, name)| name);
+        value.into_iter().chain(&self.key_template).chain(headers).map(String::as_str)
+    }
+
+    /// The names of parts and columns that it reads, but for those that only templates name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let timestamp = match &self.timestamp {
             Some(Timestamp::Column(name)) => Some(name.as_str()),
@@ -306,7 +332,7 @@ impl Route {
         let (envelope, attributes) = match &self.value {
             Some(ValueForm::Envelope(members)) => (members.as_slice(), None),
             Some(ValueForm::CloudEvents(_, attributes)) => (&[][..], Some(attributes)),
-            Some(ValueForm::Payload) | None => (&[][..], None),
+            Some(ValueForm::Payload | ValueForm::Template(_)) | None => (&[][..], None),
         };
         let attributes = attributes.into_iter().flat_map(|attributes| {
             let CloudEvents { source, kind, subject, datacontenttype: _, dataschema, extensions } = attributes;
@@ -384,6 +410,8 @@ pub enum ValueForm {
     Envelope(Vec<(String, String)>),
     /// A CloudEvent.
     CloudEvents(ContentMode, CloudEvents),
+    /// What this template makes of the row.
+    Template(String),
 }
 
 /// How a CloudEvent travels.

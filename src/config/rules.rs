@@ -10,13 +10,14 @@ use super::document::{Document, Reader};
 use super::error::{Fault, Problems};
 use super::{
     CloudEvents, ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules,
-    Switch, Timestamp, Tombstone, Unmatched, ValueForm, load, value,
+    Switch, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, load, value,
 };
 use crate::cloudevents::ExtensionName;
 use crate::contract::Contract;
+use crate::template::Templates;
 
 /// Reads all routes.
-pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], problems: &mut Problems) -> Rules {
+pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], most: u64, problems: &mut Problems) -> Rules {
     let choices = [("default", Unmatched::Default), ("reject", Unmatched::Reject)];
     let unmatched = document.once("registry", problems).choice("unmatched", &choices);
     let mut routes: Vec<Route> = Vec::new();
@@ -33,7 +34,23 @@ pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], problems: 
         }
         routes.push(route);
     }
-    Rules { routes, unmatched }
+    let templates = templates(document.once("templates", problems), &routes);
+    Rules { routes, unmatched, templates: templates.map(|templates| TemplateSet { templates, most }) }
+}
+
+/// Compiles the directory of templates, if a route names one of them.
+fn templates(mut reader: Reader<'_, '_>, routes: &[Route]) -> Option<Arc<Templates>> {
+    let directory = reader.path("directory").expect("it has a default");
+    let contexts = reader.map("contexts", |_, typed| value::text(typed)).into_iter().collect();
+    let mut names = routes.iter().flat_map(Route::templates).peekable();
+    names.peek()?;
+    match Templates::load(&directory, names, &contexts) {
+        Ok(templates) => Some(Arc::new(templates)),
+        Err(fault) => {
+            reader.refuse("directory", Fault::new(fault.to_string()));
+            None
+        }
+    }
 }
 
 fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
@@ -53,6 +70,8 @@ fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
         timestamp: reader.place("timestamp").and_then(|_| reader.read("timestamp", timestamp)),
         default_headers: reader.typed_choice("default_headers", &defaults),
         headers: reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?)),
+        key_template: key_template(reader),
+        header_templates: reader.map("header_templates", |_, typed| value::text(typed)),
         rewrites: reader.map("rewrite", |_, typed| rewrite(typed)),
         value: value_form(reader),
         trace: reader.text("trace"),
@@ -92,11 +111,25 @@ fn value_form(reader: &mut Reader<'_, '_>) -> Option<ValueForm> {
         let hint = "value = \"cloudevents-binary\" or \"cloudevents-structured\"";
         reader.refuse("cloudevents", Fault::new("is set, and value is not a CloudEvent").hint(hint));
     }
+    if let Some(name) = reader.text("template") {
+        if word.is_some() {
+            reader.refuse("template", Fault::new("is set, and so is value").hint("keep one of the two"));
+        }
+        return Some(ValueForm::Template(name));
+    }
     Some(match word? {
         Word::Payload => ValueForm::Payload,
         Word::Envelope => ValueForm::Envelope(members),
         Word::CloudEvents(mode) => ValueForm::CloudEvents(mode, attributes),
     })
+}
+
+fn key_template(reader: &mut Reader<'_, '_>) -> Option<String> {
+    let name = reader.text("key_template");
+    if name.is_some() && reader.place("key").is_some() {
+        reader.refuse("key_template", Fault::new("is set, and so is key").hint("keep one of the two"));
+    }
+    name
 }
 
 fn cloudevents(reader: &mut Reader<'_, '_>) -> CloudEvents {

@@ -118,7 +118,7 @@ const fn field(name: &'static str, kind: Kind, default: Initial, meaning: &'stat
 
 use self::Initial::{Is, Required, Unset};
 
-pub(super) static SECTIONS: [Section; 8] = [
+pub(super) static SECTIONS: [Section; 9] = [
     Section {
         name: "postgres",
         shape: Shape::Once,
@@ -145,6 +145,7 @@ pub(super) static SECTIONS: [Section; 8] = [
         meaning: "Which events are known: the routes say what each must be.",
         fields: &REGISTRY,
     },
+    Section { name: "templates", shape: Shape::Once, meaning: "The templates that routes name.", fields: &TEMPLATES },
     Section {
         name: "dead_letter",
         shape: Shape::Once,
@@ -265,7 +266,7 @@ static CREATE_TOPICS: [Field; 3] = [
     field("config", Kind::Map("text"), Unset("{}"), "The topic's own settings, for example \"retention.ms\"."),
 ];
 
-static ROUTE: [Field; 18] = [
+static ROUTE: [Field; 21] = [
     field(
         "match",
         Kind::Map("glob, list of globs, { is = text } or { regex = text }"),
@@ -310,6 +311,19 @@ static ROUTE: [Field; 18] = [
          the row's own headers; \"id\" for id and those members, which costs less; \"none\".",
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
+    field(
+        "template",
+        Kind::Text,
+        Unset(r#""order-v2""#),
+        "A template that renders the value: order-v2.j2 in templates.directory. Instead of value.",
+    ),
+    field("key_template", Kind::Text, Unset(r#""order-key""#), "A template that renders the key. Instead of key."),
+    field(
+        "header_templates",
+        Kind::Map("template"),
+        Unset(r#"{ total = "order-total" }"#),
+        "Headers that templates render, beside the other ones.",
+    ),
     field(
         "rewrite",
         Kind::Map("{ column = name, regex = text, with = text }"),
@@ -399,6 +413,21 @@ static REGISTRY: [Field; 1] = [field(
     Is(r#""default""#),
     "An event that no [[route]] matches: \"default\" lets it go where its outbox leads, \"reject\" parks it.",
 )];
+
+static TEMPLATES: [Field; 2] = [
+    field(
+        "directory",
+        Kind::File,
+        Is(r#""templates""#),
+        "Where they are: a template's name is its file's without .j2. They can include each other, and nothing else.",
+    ),
+    field(
+        "contexts",
+        Kind::Map("file"),
+        Unset(r#"{ "https://schema.org/" = "schema.jsonld" }"#),
+        "Which file of the directory stands for the IRI of a JSON-LD context. Others are never fetched.",
+    ),
+];
 
 static DEAD_LETTER: [Field; 9] = [
     field(

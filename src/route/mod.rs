@@ -11,12 +11,13 @@ mod json;
 mod matching;
 mod pattern;
 mod preset;
+mod template;
 mod value;
 
 use std::sync::Arc;
 
 use crate::config;
-use crate::config::{Switch, Timestamp, Unmatched};
+use crate::config::{Switch, TemplateSet, Timestamp, Unmatched};
 use crate::contract::Contract as Schema;
 use crate::dead_letter::Lane;
 use crate::record::{Headers, Record, Rejected};
@@ -25,6 +26,7 @@ use headers::HeaderRules;
 use matching::Matcher;
 use pattern::Pattern;
 use preset::Maker;
+use template::Template;
 use value::{Buffers, Value, ValueRules};
 
 /// The compiled routes.
@@ -62,11 +64,18 @@ struct Route {
     contract: Contract,
     /// What is `None` here and below is for the maker to say.
     topic: Option<Pattern>,
-    key: Option<Pattern>,
+    key: Option<Key>,
     partition: Option<Pattern>,
     timestamp: Option<Time>,
     headers: HeaderRules,
     value: Option<ValueRules>,
+}
+
+/// Where a key comes from.
+#[derive(Debug)]
+enum Key {
+    Pattern(Pattern),
+    Template(Template),
 }
 
 /// What becomes of a row that a route fits.
@@ -102,13 +111,13 @@ impl Router {
             let concerns = |route: &&config::Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
             let mut routes: Vec<Route> = Vec::new();
             for (at, route) in rules.routes.iter().enumerate().filter(|(_, route)| concerns(route)) {
-                let mut compiled = Route::new(route, layout);
+                let mut compiled = Route::new(route, rules.templates.as_ref(), layout);
                 if route.switch == Switch::Off {
                     compiled.verdict = Verdict::SwitchedOff(format!("route {} of the configuration", at + 1));
                 }
                 routes.push(compiled);
             }
-            let mut last = Route::new(&default, layout);
+            let mut last = Route::new(&default, None, layout);
             if rules.unmatched == Unmatched::Reject {
                 last.verdict = Verdict::Unmatched;
             }
@@ -173,7 +182,7 @@ fn find<'r>(routes: &'r [Route], row: &Row<'_>) -> &'r Route {
 }
 
 impl Route {
-    fn new(route: &config::Route, layout: &mut Layout) -> Route {
+    fn new(route: &config::Route, templates: Option<&TemplateSet>, layout: &mut Layout) -> Route {
         let timestamp = route.timestamp.as_ref().map(|timestamp| match timestamp {
             Timestamp::Event => Time::Column(Place::TIMESTAMP),
             Timestamp::Commit => Time::Commit,
@@ -197,11 +206,14 @@ impl Route {
                 schema: route.schema.clone(),
             },
             topic: pattern(&route.topic, layout),
-            key: pattern(&route.key, layout),
+            key: match &route.key_template {
+                Some(name) => Some(Key::Template(Template::new(templates, name, layout))),
+                None => pattern(&route.key, layout).map(Key::Pattern),
+            },
             partition: pattern(&route.partition, layout),
             timestamp,
-            headers: HeaderRules::new(route, layout),
-            value: ValueRules::new(route, time, layout),
+            headers: HeaderRules::new(route, templates, layout),
+            value: ValueRules::new(route, templates, time, layout),
         }
     }
 
@@ -215,7 +227,11 @@ impl Route {
     /// False when there is no key.
     fn write_key(&self, maker: &Maker, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
         match &self.key {
-            Some(pattern) => pattern.write(row, out).map(|()| true),
+            Some(Key::Pattern(pattern)) => pattern.write(row, out).map(|()| true),
+            Some(Key::Template(template)) => {
+                let rendered = template.write(row, out).map(|()| true);
+                rendered.map_err(|problem| format!("cannot be rendered: {problem}"))
+            }
             None => maker.key(row, out),
         }
     }
@@ -557,6 +573,7 @@ mod tests {
         let rules = config::Rules {
             routes: vec![matching("event_type", "order.*", "orders")],
             unmatched: config::Unmatched::Reject,
+            templates: None,
         };
         let known = r#"{"id": 1, "event_type": "order.paid"}"#;
         assert_eq!(route_by(&rules, known).unwrap().topic, "orders");

@@ -1,9 +1,10 @@
-//! A record's value: the payload as it is, an envelope around it, or a CloudEvent.
+//! A record's value: the payload as it is, an envelope around it, a CloudEvent, or what a template renders.
 
 use super::cloudevents::{CloudEvents, Scratch};
 use super::json;
+use super::template::Template;
 use crate::config;
-use crate::config::{Tombstone, ValueForm};
+use crate::config::{TemplateSet, Tombstone, ValueForm};
 use crate::record::Headers;
 use crate::source::outbox::{Layout, Place, Row};
 
@@ -19,6 +20,7 @@ enum Form {
     /// Members beside the payload, each with its name as it is written.
     Envelope(Vec<(String, Place)>),
     CloudEvent(Box<CloudEvents>),
+    Template(Template),
 }
 
 /// What values are written into.
@@ -39,7 +41,12 @@ pub(super) enum Value<'a> {
 
 impl ValueRules {
     /// `None` when the route does not say what the value is.
-    pub(super) fn new(route: &config::Route, time: Place, layout: &mut Layout) -> Option<ValueRules> {
+    pub(super) fn new(
+        route: &config::Route,
+        templates: Option<&TemplateSet>,
+        time: Place,
+        layout: &mut Layout,
+    ) -> Option<ValueRules> {
         let form = match (&route.value, route.tombstone) {
             (None, None) => return None,
             (None, Some(_)) | (Some(ValueForm::Payload), _) => Form::Payload,
@@ -50,6 +57,7 @@ impl ValueRules {
                 let event = CloudEvents::new(*mode, attributes, &route.rewrites, time, layout);
                 Form::CloudEvent(Box::new(event))
             }
+            (Some(ValueForm::Template(name)), _) => Form::Template(Template::new(templates, name, layout)),
         };
         Some(ValueRules { form, tombstone: route.tombstone.unwrap_or_default() })
     }
@@ -69,6 +77,10 @@ impl ValueRules {
         match &self.form {
             Form::Payload => Ok(Value::Payload(payload)),
             Form::CloudEvent(event) => event.write(row, headers, attributes, out),
+            Form::Template(template) => {
+                out.clear();
+                template.write(row, out).map(|()| Value::Written)
+            }
             Form::Envelope(members) => {
                 out.clear();
                 out.extend_from_slice(b"{\"payload\":");

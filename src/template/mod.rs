@@ -75,6 +75,8 @@ impl Templates {
         environment.set_fuel(Some(FUEL));
         // Costs nothing until something is wrong; then it says which variable is undefined.
         environment.set_debug(true);
+        // One that holds itself, and is written, would end the process.
+        environment.remove_global("namespace");
         filters::add_to(&mut environment);
         jsonld::add_to(&mut environment, contexts);
         for (name, source) in sources {

@@ -240,8 +240,7 @@ fn endless_work_is_stopped() {
     let includes = among(&[("t", "{% include 't' %}")], &[]).unwrap_err();
     assert!(includes.contains("recursion"), "{includes}");
     let circle = "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns | tojson }}";
-    assert!(with_payload(circle, "{}").unwrap_err().contains("more than 128 levels"));
-    assert!(with_payload(&circle.replace("ns | tojson", "ns"), "{}").unwrap_err().contains("more than 128 levels"));
+    assert!(with_payload(circle, "{}").unwrap_err().contains("namespace"), "nothing can hold itself");
 }
 
 #[test]

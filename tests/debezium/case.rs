@@ -59,8 +59,13 @@ impl Case {
     pub fn new(name: impl Into<String>) -> Case {
         let name = name.into();
         assert!(name.len() <= LONGEST, "{name} is too long for a slot");
-        let columns =
-            [("id", "uuid"), ("aggregatetype", "text"), ("aggregateid", "text"), ("type", "text"), ("payload", "jsonb")];
+        let columns = [
+            ("id", "uuid"),
+            ("aggregatetype", "text"),
+            ("aggregateid", "text"),
+            ("type", "text"),
+            ("payload", "jsonb"),
+        ];
         let case = Case {
             name,
             schema: "public".to_string(),
@@ -172,7 +177,11 @@ impl Case {
                 Some((column.as_str(), given.or_else(|| usual(column))?))
             })
             .collect();
-        assert!(values.iter().all(|(name, _)| written.iter().any(|(column, _)| column == name)), "{}: {values:?}", self.name);
+        assert!(
+            values.iter().all(|(name, _)| written.iter().any(|(column, _)| column == name)),
+            "{}: {values:?}",
+            self.name
+        );
         let names: Vec<String> = written.iter().map(|(name, _)| quoted(name)).collect();
         let values: Vec<&str> = written.iter().map(|(_, value)| value.as_str()).collect();
         let sql = format!("insert into {{table}} ({}) values ({})", names.join(", "), values.join(", "));

@@ -167,7 +167,8 @@ impl Data {
         const UUID: usize = 36;
         let Data::Text(text) = self else { return self };
         let is_uuid = |part: &str| uuid::Uuid::try_parse(part).is_ok();
-        let found = (0..text.len().saturating_sub(UUID - 1)).find(|start| text.get(*start..start + UUID).is_some_and(is_uuid));
+        let found =
+            (0..text.len().saturating_sub(UUID - 1)).find(|start| text.get(*start..start + UUID).is_some_and(is_uuid));
         Data::Text(match found {
             Some(start) => format!("{}{RUN_ID}{}", &text[..start], &text[start + UUID..]),
             None => text,

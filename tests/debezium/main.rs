@@ -27,7 +27,8 @@ fn every_case_has_its_fixture_and_every_fixture_its_case() {
     let named: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     assert_eq!(named.len(), cases.len(), "no two cases have one name");
     assert_eq!(recorded, named, "make record-debezium records what is missing; what is left over can go");
-    for (case, fixture) in cases.iter().filter_map(|case| Some((case, fixtures.iter().find(|f| f.case == case.name)?))) {
+    for (case, fixture) in cases.iter().filter_map(|case| Some((case, fixtures.iter().find(|f| f.case == case.name)?)))
+    {
         let now = (case.table(), case.ddl(), case.statements(), case.options());
         let then = (fixture.table.clone(), fixture.ddl.clone(), &*fixture.statements, &fixture.options);
         assert_eq!(now, then, "{} has changed: make record-debezium", case.name);

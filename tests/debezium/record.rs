@@ -116,7 +116,9 @@ impl Studio {
                     Outcome::StopsBehind(records) => {
                         if count >= records && !is_told && self.reads(case) {
                             self.database.exec(case.statements().last().expect("it has rows"));
-                            told.push(cases.iter().find(|other| other.name == case.name).expect("it is one").name.as_str());
+                            told.push(
+                                cases.iter().find(|other| other.name == case.name).expect("it is one").name.as_str(),
+                            );
                         }
                         true
                     }
@@ -210,7 +212,8 @@ impl Studio {
             .iter()
             .map(|row| Column { name: row.get(0), kind: row.get(1), required: row.get(2), default: row.get(3) })
             .collect();
-        let rows = session.simple_query(&format!("select * from {} order by ctid", case.table())).expect("it can be read");
+        let rows =
+            session.simple_query(&format!("select * from {} order by ctid", case.table())).expect("it can be read");
         let rows = rows.iter().filter_map(|message| match message {
             postgres::SimpleQueryMessage::Row(row) => {
                 Some((0..columns.len()).map(|column| row.get(column).map(str::to_string)).collect())

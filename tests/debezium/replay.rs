@@ -33,7 +33,8 @@ fn outboxd_publishes_what_debezium_publishes() {
         found.iter().filter(|found| !is_listed(found)).map(|found| found.case.as_str()).collect();
     assert!(unlisted.is_empty(), "{} of {} cases differ:\n{}", cases.len(), fixtures.len(), unlisted.join("\n"));
     if only.is_empty() {
-        let gone = DIFFERENCES.iter().filter(|listed| !found.iter().any(|found| listed.covers(&found.case, found.part)));
+        let gone =
+            DIFFERENCES.iter().filter(|listed| !found.iter().any(|found| listed.covers(&found.case, found.part)));
         let gone: Vec<String> = gone.map(Difference::to_string).collect();
         assert!(gone.is_empty(), "these differ no more:\n{}", gone.join("\n"));
     }

@@ -52,7 +52,8 @@ impl Topics {
 
     /// The records of a case: those of topics with its name in theirs, unless another case's longer name is in it too.
     pub fn of_case<'a>(seen: &'a [Seen], case: &str, cases: &[&str]) -> Vec<&'a Seen> {
-        let longest = |topic: &str| cases.iter().filter(|name| topic.contains(*name)).max_by_key(|name| name.len()).copied();
+        let longest =
+            |topic: &str| cases.iter().filter(|name| topic.contains(*name)).max_by_key(|name| name.len()).copied();
         let mut found: Vec<&Seen> = seen.iter().filter(|seen| longest(&seen.topic) == Some(case)).collect();
         let id = |seen: &&Seen| seen.headers.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.clone());
         found.sort_by_key(|seen| (id(seen), seen.topic.clone(), seen.partition, seen.offset));

@@ -134,13 +134,25 @@ fn expansions() -> Vec<Case> {
         expanded("a_number_expanded", "int4").rows("payload", &["1"]),
         expanded("a_uuid_expanded", "uuid").rows("payload", &["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"]),
         with(expanded("names_adjusted_for_avro", "text").set("field.name.adjustment.mode", "avro"), &DOCUMENTS[7..10]),
-        with(expanded("names_adjusted_for_avro_unicode", "text").set("field.name.adjustment.mode", "avro_unicode"), &DOCUMENTS[8..10]),
+        with(
+            expanded("names_adjusted_for_avro_unicode", "text").set("field.name.adjustment.mode", "avro_unicode"),
+            &DOCUMENTS[8..10],
+        ),
         expanded("an_unknown_behaviour_for_nulls", "text").set("table.json.payload.null.behavior", "keep").refused(),
-        with(expanded("nulls_kept_in_capitals", "text").set("table.json.payload.null.behavior", "OPTIONAL_BYTES"), &DOCUMENTS[3..5]),
-        with(expanded("expansion_switched_on_in_capitals", "text").set("table.expand.json.payload", "TRUE"), &DOCUMENTS[1..2]),
+        with(
+            expanded("nulls_kept_in_capitals", "text").set("table.json.payload.null.behavior", "OPTIONAL_BYTES"),
+            &DOCUMENTS[3..5],
+        ),
+        with(
+            expanded("expansion_switched_on_in_capitals", "text").set("table.expand.json.payload", "TRUE"),
+            &DOCUMENTS[1..2],
+        ),
         expanded("a_switch_that_is_neither_on_nor_off", "text").set("table.expand.json.payload", "yes").refused(),
-        with(expanded("the_schema_of_the_first_type_with_expansion", "text").value(As::Schema).place("type:envelope"), &DOCUMENTS[..2])
-            .row(&[("aggregatetype", "'{case}.2'"), ("payload", "'{\"a\":2}'")]),
+        with(
+            expanded("the_schema_of_the_first_type_with_expansion", "text").value(As::Schema).place("type:envelope"),
+            &DOCUMENTS[..2],
+        )
+        .row(&[("aggregatetype", "'{case}.2'"), ("payload", "'{\"a\":2}'")]),
     ]
 }
 
@@ -163,8 +175,14 @@ fn fatal_expansions() -> Vec<Case> {
         with(expanded("an_empty_array_at_the_top_expanded", "text"), &["[]"]),
         with(expanded("an_empty_array_at_the_top_with_schemas", "text").value(As::Schema), &["[]"]),
         with(expanded("a_mixed_array_at_the_top_expanded", "text"), &[r#"[1,"x"]"#, "[null]", r#"[[],[1]]"#]),
-        expanded("an_empty_array_at_the_top_in_an_envelope", "text").place("type:envelope").row(&[]).fatal(&[("payload", "'[]'")]),
-        expanded("an_array_at_the_top_in_an_envelope", "text").place("type:envelope").row(&[]).fatal(&[("payload", "'[1,2]'")]),
+        expanded("an_empty_array_at_the_top_in_an_envelope", "text")
+            .place("type:envelope")
+            .row(&[])
+            .fatal(&[("payload", "'[]'")]),
+        expanded("an_array_at_the_top_in_an_envelope", "text")
+            .place("type:envelope")
+            .row(&[])
+            .fatal(&[("payload", "'[1,2]'")]),
         expanded("a_big_integer_in_jsonb", "jsonb").row(&[]).fatal(&[("payload", "'{\"a\":1e25}'")]),
         with(expanded("jsonb_numbers_expanded", "jsonb"), &[r#"{"a":1e3,"b":1.10,"c":1e-7,"d":-0.0,"e":100.0}"#]),
     ]
@@ -231,14 +249,19 @@ fn converters() -> Vec<Case> {
             .rows("payload", &["null"]),
         bytes("an_envelope_for_the_byte_converter").place("type:envelope").fatal(&[("payload", "'x'")]),
         bytes("base64_for_the_byte_converter").set("binary.handling.mode", "base64").fatal(&[("payload", "'x'")]),
-        bytes("a_key_for_the_byte_converter").column("k", "bytea").set("table.field.event.key", "k").key(As::Class(BYTES)).row(&[
-            ("k", "'\\x00ff'"),
-            ("payload", "'x'"),
-        ]).row(&[("k", "null"), ("payload", "'x'")]),
+        bytes("a_key_for_the_byte_converter")
+            .column("k", "bytea")
+            .set("table.field.event.key", "k")
+            .key(As::Class(BYTES))
+            .row(&[("k", "'\\x00ff'"), ("payload", "'x'")])
+            .row(&[("k", "null"), ("payload", "'x'")]),
         Case::new("a_text_key_for_the_byte_converter").key(As::Class(BYTES)).fatal(&[]),
         Case::new("headers_for_the_byte_converter").header(As::Class(BYTES)).fatal(&[]),
         bytes("bytes_as_base64").set("binary.handling.mode", "base64").value(As::Text).rows("payload", RAW),
-        bytes("bytes_as_base64_url_safe").set("binary.handling.mode", "base64-url-safe").value(As::Text).rows("payload", &["'\\xfbff'"]),
+        bytes("bytes_as_base64_url_safe")
+            .set("binary.handling.mode", "base64-url-safe")
+            .value(As::Text)
+            .rows("payload", &["'\\xfbff'"]),
         bytes("bytes_as_hex").set("binary.handling.mode", "hex").value(As::Text).rows("payload", RAW),
         bytes("bytes_as_hex_in_json").set("binary.handling.mode", "hex").value(As::Json).rows("payload", RAW),
         bytes("an_unknown_binary_mode").set("binary.handling.mode", "octal").refused(),
@@ -248,8 +271,11 @@ fn converters() -> Vec<Case> {
             .set("value.converter.delegate.converter.type.schemas.enable", "false")
             .rows("payload", &["'{\"a\": 1}'", "null"]),
         delegate(binary("json_for_the_binary_converter_with_schemas"), JSON).rows("payload", &["'{\"a\": 1}'", "null"]),
-        delegate(binary("text_for_the_binary_converter_with_delegate"), STRING).rows("payload", &["'{\"a\": 1}'", "null"]),
-        delegate(binary("bytes_for_the_binary_converter_with_delegate"), JSON).column("payload", "bytea").rows("payload", RAW),
+        delegate(binary("text_for_the_binary_converter_with_delegate"), STRING)
+            .rows("payload", &["'{\"a\": 1}'", "null"]),
+        delegate(binary("bytes_for_the_binary_converter_with_delegate"), JSON)
+            .column("payload", "bytea")
+            .rows("payload", RAW),
         delegate(binary("an_envelope_for_the_binary_converter"), JSON)
             .set("value.converter.delegate.converter.type.schemas.enable", "false")
             .place("type:envelope:eventType")
@@ -264,11 +290,20 @@ fn converters() -> Vec<Case> {
             .set("table.field.event.key", "k")
             .key(As::Class("org.apache.kafka.connect.converters.IntegerConverter"))
             .rows("k", &["42", "-1", "null"]),
-        Case::new("a_text_in_another_encoding").key(As::Text).set("key.converter.converter.encoding", "ISO-8859-1").rows("aggregateid", &["'é'", "'😀'"]),
+        Case::new("a_text_in_another_encoding")
+            .key(As::Text)
+            .set("key.converter.converter.encoding", "ISO-8859-1")
+            .rows("aggregateid", &["'é'", "'😀'"]),
         Case::new("a_converter_that_is_unknown").value(As::Class("org.example.NoConverter")).refused(),
-        Case::new("json_headers_without_schemas").header(As::Json).place("type:header,aggregateid:header").rows("type", &["'A \"quoted\"'", "null"]),
+        Case::new("json_headers_without_schemas")
+            .header(As::Json)
+            .place("type:header,aggregateid:header")
+            .rows("type", &["'A \"quoted\"'", "null"]),
         Case::new("json_headers_with_schemas").header(As::Schema).place("type:header").rows("type", &["'A'", "null"]),
         Case::new("text_headers").header(As::Text).place("type:header").rows("type", &["'A \"quoted\"'", "''", "null"]),
-        Case::new("simple_headers_of_odd_texts").place("type:header").rows("type", &["'A \"quoted\"'", "''", "' b '", "'null'", "'true'", "'12'", "'{\"a\":1}'", "'é😀'", "e'a\\nb'"]),
+        Case::new("simple_headers_of_odd_texts").place("type:header").rows(
+            "type",
+            &["'A \"quoted\"'", "''", "' b '", "'null'", "'true'", "'12'", "'{\"a\":1}'", "'é😀'", "e'a\\nb'"],
+        ),
     ]
 }

@@ -30,7 +30,9 @@ fn placements() -> Vec<Case> {
             .rows("aggregatetype", &["'{case}'", "'{case}.2'"]),
         placed("an_envelope_around_null", "type:envelope:eventType").rows("payload", &["null"]),
         placed("an_envelope_around_null_with_schema", "type:envelope").value(As::Schema).rows("payload", &["null"]),
-        placed("an_envelope_around_bytes", "type:envelope").column("payload", "bytea").rows("payload", &["'\\x00ff'", "null"]),
+        placed("an_envelope_around_bytes", "type:envelope")
+            .column("payload", "bytea")
+            .rows("payload", &["'\\x00ff'", "null"]),
         placed("an_envelope_with_an_odd_alias", "type:envelope:the type.ü").row(&[]),
         placed("an_envelope_whose_alias_is_payload", "type:envelope:payload").fatal(&[]),
         placed("an_envelope_with_one_alias_twice", "type:envelope:x,aggregatetype:envelope:x").fatal(&[]),
@@ -41,7 +43,10 @@ fn placements() -> Vec<Case> {
         placed("a_header_called_id", "type:header:id").row(&[]),
         placed("the_id_as_a_second_header", "id:header").row(&[]),
         placed("the_payload_as_header_and_member", "payload:header,payload:envelope:copy").row(&[]),
-        placed("a_required_column_with_schema", "x:envelope").column("x", "text not null").value(As::Schema).rows("x", &["'x'"]),
+        placed("a_required_column_with_schema", "x:envelope")
+            .column("x", "text not null")
+            .value(As::Schema)
+            .rows("x", &["'x'"]),
         placed("a_missing_header_column", "missing:header").fatal(&[]),
         placed("a_missing_envelope_column", "missing:envelope").fatal(&[]),
         placed("a_missing_partition_column", "missing:partition").fatal(&[]),
@@ -49,8 +54,12 @@ fn placements() -> Vec<Case> {
         ignore(placed("a_missing_envelope_column_is_ignored", "missing:envelope,type:envelope")).row(&[]),
         ignore(placed("the_only_envelope_column_is_missing_and_ignored", "missing:envelope")).row(&[]),
         ignore(placed("a_missing_partition_column_is_ignored", "missing:partition")).row(&[]),
-        placed("missing_columns_are_an_error_in_capitals", "missing:header").set("table.field.additional.missing", "ERROR").fatal(&[]),
-        placed("an_unknown_behaviour_for_missing_columns", "type:header").set("table.field.additional.missing", "warn").refused(),
+        placed("missing_columns_are_an_error_in_capitals", "missing:header")
+            .set("table.field.additional.missing", "ERROR")
+            .fatal(&[]),
+        placed("an_unknown_behaviour_for_missing_columns", "type:header")
+            .set("table.field.additional.missing", "warn")
+            .refused(),
         placed("the_old_name_for_missing_columns_is_ignored", "missing:header")
             .set("table.fields.additional.error.on.missing", "false")
             .fatal(&[]),
@@ -61,7 +70,11 @@ fn placements() -> Vec<Case> {
         placed("a_placement_that_ends_in_a_comma", "type:header,").row(&[]),
         placed("a_placement_with_an_empty_part", "type:header,,aggregateid:header").refused(),
         placed("a_placement_with_an_empty_alias", "type:header:").row(&[]),
-        placed("many_headers_in_the_order_of_the_list", "type:header:z,aggregateid:header:a,aggregatetype:header:m,type:header:z").row(&[]),
+        placed(
+            "many_headers_in_the_order_of_the_list",
+            "type:header:z,aggregateid:header:a,aggregatetype:header:m,type:header:z",
+        )
+        .row(&[]),
     ]
 }
 
@@ -81,7 +94,10 @@ fn partitions() -> Vec<Case> {
             .connector("producer.override.max.block.ms", "4000")
             .row(&[("p", "1")])
             .fatal(&[("p", "99")]),
-        by("two_partitions", "int4").column("q", "int4").place("p:partition,q:partition").row(&[("p", "0"), ("q", "2")]),
+        by("two_partitions", "int4")
+            .column("q", "int4")
+            .place("p:partition,q:partition")
+            .row(&[("p", "0"), ("q", "2")]),
     ]
 }
 
@@ -102,7 +118,9 @@ fn versions() -> Vec<Case> {
             .value(As::Schema)
             .place("type:envelope")
             .fatal(&[]),
-        Case::new("a_missing_schema_version_without_an_envelope").set("table.field.event.schema.version", "missing").row(&[]),
+        Case::new("a_missing_schema_version_without_an_envelope")
+            .set("table.field.event.schema.version", "missing")
+            .row(&[]),
         versioned("one_schema_version_of_two_shapes", "int4")
             .column("payload", "text")
             .set("table.expand.json.payload", "true")
@@ -124,9 +142,13 @@ fn times() -> Vec<Case> {
         timed("the_time_in_adaptive_microseconds", "timestamp")
             .set("time.precision.mode", "adaptive_time_microseconds")
             .rows("at", TIMES),
-        timed("the_time_of_null_with_a_default", "timestamp default '2024-01-01 00:00:00'").row(&[]).row(&[("at", "null")]),
+        timed("the_time_of_null_with_a_default", "timestamp default '2024-01-01 00:00:00'")
+            .row(&[])
+            .row(&[("at", "null")]),
         timed("a_required_time", "timestamp not null").row(&[("at", "'2024-02-29 12:34:56.789012'")]),
-        timed("the_time_as_connect_has_it", "timestamp(3)").set("time.precision.mode", "connect").fatal(&[("at", TIMES[0])]),
+        timed("the_time_as_connect_has_it", "timestamp(3)")
+            .set("time.precision.mode", "connect")
+            .fatal(&[("at", TIMES[0])]),
         timed("the_time_as_text", "timestamp").set("time.precision.mode", "isostring").fatal(&[("at", TIMES[0])]),
         timed("the_time_of_timestamptz", "timestamptz").fatal(&[("at", "'2024-02-29 12:34:56Z'")]),
         timed("the_time_of_timestamptz_that_is_null", "timestamptz").fatal(&[("at", "null")]),
@@ -161,22 +183,51 @@ fn defaults() -> Vec<Case> {
         with("null_in_timestamptz_with_a_constant_default", "timestamptz default '2024-02-29 12:34:56.789Z'"),
         with("null_in_bytea_with_a_constant_default", "bytea default '\\x00ff'"),
         with("null_in_an_array_with_a_constant_default", "text[] default '{a,b}'"),
-        with("null_in_an_enum_with_a_constant_default", "{case}_t default 'sad'").before("create type {case}_t as enum ('sad', 'happy')"),
+        with("null_in_an_enum_with_a_constant_default", "{case}_t default 'sad'")
+            .before("create type {case}_t as enum ('sad', 'happy')"),
         with("null_with_a_default_of_null", "text default null"),
         placed("null_in_text_with_a_function_default", all).column("x", "text default lower('A')").rows("x", &["null"]),
-        placed("null_in_jsonb_with_a_function_default", all).column("x", "jsonb default jsonb_build_object()").rows("x", &["null"]),
-        placed("null_in_an_integer_with_a_function_default", all).column("x", "int4 default random()").rows("x", &["null"]),
-        placed("null_in_timestamptz_with_a_function_default", all).column("x", "timestamptz default now()").rows("x", &["null"]),
-        placed("null_in_a_timestamp_with_a_function_default", all).column("x", "timestamp default localtimestamp").rows("x", &["null"]),
-        placed("null_in_a_date_with_a_function_default", all).column("x", "date default current_date").rows("x", &["null"]),
-        placed("null_in_a_uuid_with_a_function_default", all).column("x", "uuid default gen_random_uuid()").rows("x", &["null"]),
-        placed("null_in_a_boolean_with_a_function_default", all).column("x", "bool default (random() > 2)").rows("x", &["null"]),
-        placed("null_in_bytea_with_a_function_default", all).column("x", "bytea default decode('00', 'hex')").rows("x", &["null"]),
-        placed("a_default_with_schema", "x:envelope").column("x", "text default 'constant'").value(As::Schema).rows("x", &["default", "null"]),
-        placed("a_function_default_with_schema", "x:envelope").column("x", "text default lower('A')").value(As::Schema).rows("x", &["null"]),
+        placed("null_in_jsonb_with_a_function_default", all)
+            .column("x", "jsonb default jsonb_build_object()")
+            .rows("x", &["null"]),
+        placed("null_in_an_integer_with_a_function_default", all)
+            .column("x", "int4 default random()")
+            .rows("x", &["null"]),
+        placed("null_in_timestamptz_with_a_function_default", all)
+            .column("x", "timestamptz default now()")
+            .rows("x", &["null"]),
+        placed("null_in_a_timestamp_with_a_function_default", all)
+            .column("x", "timestamp default localtimestamp")
+            .rows("x", &["null"]),
+        placed("null_in_a_date_with_a_function_default", all)
+            .column("x", "date default current_date")
+            .rows("x", &["null"]),
+        placed("null_in_a_uuid_with_a_function_default", all)
+            .column("x", "uuid default gen_random_uuid()")
+            .rows("x", &["null"]),
+        placed("null_in_a_boolean_with_a_function_default", all)
+            .column("x", "bool default (random() > 2)")
+            .rows("x", &["null"]),
+        placed("null_in_bytea_with_a_function_default", all)
+            .column("x", "bytea default decode('00', 'hex')")
+            .rows("x", &["null"]),
+        placed("a_default_with_schema", "x:envelope")
+            .column("x", "text default 'constant'")
+            .value(As::Schema)
+            .rows("x", &["default", "null"]),
+        placed("a_function_default_with_schema", "x:envelope")
+            .column("x", "text default lower('A')")
+            .value(As::Schema)
+            .rows("x", &["null"]),
         Case::new("a_null_key_with_a_default").column("aggregateid", "text default 'k'").rows("aggregateid", &["null"]),
-        Case::new("a_null_key_with_a_default_and_schema").column("aggregateid", "text default 'k'").key(As::Schema).rows("aggregateid", &["null"]),
-        Case::new("a_null_id_with_a_default").without_key().column("id", "uuid default gen_random_uuid()").rows("id", &["null"]),
+        Case::new("a_null_key_with_a_default_and_schema")
+            .column("aggregateid", "text default 'k'")
+            .key(As::Schema)
+            .rows("aggregateid", &["null"]),
+        Case::new("a_null_id_with_a_default")
+            .without_key()
+            .column("id", "uuid default gen_random_uuid()")
+            .rows("id", &["null"]),
         Case::new("a_null_payload_with_a_default").column("payload", "jsonb default '{}'").rows("payload", &["null"]),
         Case::new("a_null_payload_with_a_default_is_no_tombstone")
             .column("payload", "jsonb default '{}'")
@@ -186,6 +237,8 @@ fn defaults() -> Vec<Case> {
             .column("payload", "text default lower('A')")
             .set("route.tombstone.on.empty.payload", "true")
             .rows("payload", &["null"]),
-        Case::new("a_null_route_with_a_function_default").column("aggregatetype", "text default lower('A')").fatal(&[("aggregatetype", "null")]),
+        Case::new("a_null_route_with_a_function_default")
+            .column("aggregatetype", "text default lower('A')")
+            .fatal(&[("aggregatetype", "null")]),
     ]
 }

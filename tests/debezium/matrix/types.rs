@@ -49,7 +49,20 @@ const NUMBERS: &[&str] = &["'1.10'", "'-0.5'", "'0'", "'1'", "'100'", "'12345678
 
 const TYPES: &[Type] = &[
     of("uuid", "uuid", &["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "null"]),
-    of("text", "text", &["'plain'", "''", "' é😀\"quoted\"\\/'", "e'line\\nbreak\\ttab\\u0001\\u007f\\u2028'", "'null'", "'42'", "'{\"a\": 1}'", "null"]),
+    of(
+        "text",
+        "text",
+        &[
+            "'plain'",
+            "''",
+            "' é😀\"quoted\"\\/'",
+            "e'line\\nbreak\\ttab\\u0001\\u007f\\u2028'",
+            "'null'",
+            "'42'",
+            "'{\"a\": 1}'",
+            "null",
+        ],
+    ),
     of("varchar", "varchar(20)", &["'v-1'", "''", "null"]),
     of("char", "char(8)", &["'ab'", "''", "null"]),
     of("name", "name", &["'n-1'", "null"]),
@@ -60,9 +73,17 @@ const TYPES: &[Type] = &[
     of("bool", "bool", &["true", "false", "null"]),
     of("numeric_2", "numeric(10,2)", NUMBERS),
     of("numeric_0", "numeric(30,0)", &["'1'", "'-1'", "'255'", "'123456789012345678901234567890'", "null"]),
-    of("numeric", "numeric", &["'1.10'", "'1'", "'100'", "'1e20'", "'0.000001'", "'-12345678901234567890.123456789'", "'NaN'", "null"]),
+    of(
+        "numeric",
+        "numeric",
+        &["'1.10'", "'1'", "'100'", "'1e20'", "'0.000001'", "'-12345678901234567890.123456789'", "'NaN'", "null"],
+    ),
     of("money", "money", &["'12.34'", "'-1'", "null"]),
-    of("real", "real", &["'1.1'", "'1'", "'-0'", "'0.001'", "'16777217'", "'1e20'", "'3.4e38'", "'NaN'", "'Infinity'", "null"]),
+    of(
+        "real",
+        "real",
+        &["'1.1'", "'1'", "'-0'", "'0.001'", "'16777217'", "'1e20'", "'3.4e38'", "'NaN'", "'Infinity'", "null"],
+    ),
     of("double", "double precision", DOUBLES),
     of("date", "date", &["'2024-02-29'", "'1970-01-01'", "'1969-12-31'", "'0001-01-01'", "'9999-12-31'", "null"]),
     of("time", "time", &["'12:34:56.789012'", "'12:34:56'", "'00:00'", "'23:59:59.999999'", "null"]),
@@ -73,10 +94,26 @@ const TYPES: &[Type] = &[
     of("timestamp_0", "timestamp(0)", TIMES),
     of("timestamp_3", "timestamp(3)", TIMES),
     of("timestamp_6", "timestamp(6)", TIMES),
-    of("timestamptz", "timestamptz", &["'2024-02-29 12:34:56.789012+02'", "'2024-02-29 12:34:56+00'", "'1969-12-31 23:59:59.999999Z'", "'0001-01-01 00:00:00Z'", "'infinity'", "'-infinity'", "null"]),
+    of(
+        "timestamptz",
+        "timestamptz",
+        &[
+            "'2024-02-29 12:34:56.789012+02'",
+            "'2024-02-29 12:34:56+00'",
+            "'1969-12-31 23:59:59.999999Z'",
+            "'0001-01-01 00:00:00Z'",
+            "'infinity'",
+            "'-infinity'",
+            "null",
+        ],
+    ),
     of("timestamptz_0", "timestamptz(0)", &["'2024-02-29 12:34:56+02'", "null"]),
     of("timestamptz_3", "timestamptz(3)", &["'2024-02-29 12:34:56.7+02'", "'2024-02-29 12:34:56Z'", "null"]),
-    of("interval", "interval", &["'1 day'", "'1 year 2 months -3 days 04:05:06.789'", "'-00:00:01'", "'1 month'", "'0'", "null"]),
+    of(
+        "interval",
+        "interval",
+        &["'1 day'", "'1 year 2 months -3 days 04:05:06.789'", "'-00:00:01'", "'1 month'", "'0'", "null"],
+    ),
     of("json", "json", &["'{\"a\" :1,\"a\":2}'", "'[1, 2]'", "'\"s\"'", "'null'", "null"]),
     of("jsonb", "jsonb", &["'{\"b\":1,\"a\":[1.10,2]}'", "'[]'", "'\"s\"'", "'null'", "null"]),
     of("bytea", "bytea", &["'\\x'", "'\\x00ff10'", "'text'", "null"]),
@@ -85,7 +122,12 @@ const TYPES: &[Type] = &[
     made("domain_int", "{case}_t", "create domain {case}_t as int4 check (value > 0)", &["7", "null"]),
     made("domain_numeric", "{case}_t", "create domain {case}_t as numeric(10,2)", &["'1.10'", "null"]),
     made("citext", "citext", "create extension if not exists citext", &["'MiXed'", "null"]),
-    made("hstore", "hstore", "create extension if not exists hstore", &["'a=>1, b=>NULL, \"c d\"=>\"e\\\"f\"'", "''", "null"]),
+    made(
+        "hstore",
+        "hstore",
+        "create extension if not exists hstore",
+        &["'a=>1, b=>NULL, \"c d\"=>\"e\\\"f\"'", "''", "null"],
+    ),
     made("ltree", "ltree", "create extension if not exists ltree", &["'Top.Science'", "null"]),
     of("xml", "xml", &["'<a b=\"c\">é</a>'", "null"]),
     of("inet", "inet", &["'192.168.0.1'", "'192.168.0.0/24'", "'::1'", "null"]),
@@ -198,13 +240,30 @@ fn odd() -> Vec<Case> {
             .set("time.precision.mode", "nanoseconds")
             .row(&[("x", "'9999-12-31 00:00:00'")]),
         odd("time_at_the_end_of_the_day", "time").row(&[("x", "'24:00:00'")]),
-        odd("double_with_many_digits", "double precision")
-            .rows("x", &["'2e-3'", "'4.9e-324'", "'1.7976931348623157e308'", "'2e23'", "'1.0e23'", "'0.1'", "'123456789012345680'"]),
+        odd("double_with_many_digits", "double precision").rows(
+            "x",
+            &[
+                "'2e-3'",
+                "'4.9e-324'",
+                "'1.7976931348623157e308'",
+                "'2e23'",
+                "'1.0e23'",
+                "'0.1'",
+                "'123456789012345680'",
+            ],
+        ),
         odd("null_members_without_replaced_defaults", "text default 'constant'")
             .set("value.converter.replace.null.with.default", "false"),
-        odd("decimals_as_json_numbers", "numeric(10,2)").set("value.converter.decimal.format", "NUMERIC").rows("x", &["'1.10'", "'100'"]),
-        odd("variable_decimals_as_json_numbers", "numeric").set("value.converter.decimal.format", "NUMERIC").rows("x", &["'1.10'"]),
-        odd("an_unknown_type_is_left_out", "int4multirange").row(&[("x", "'{[1,5)}'")]),
+        odd("decimals_as_json_numbers", "numeric(10,2)")
+            .set("value.converter.decimal.format", "NUMERIC")
+            .rows("x", &["'1.10'", "'100'"]),
+        odd("variable_decimals_as_json_numbers", "numeric")
+            .set("value.converter.decimal.format", "NUMERIC")
+            .rows("x", &["'1.10'"]),
+        Case::new("an_unknown_type_counts_as_missing")
+            .column("x", "int4multirange")
+            .place("x:header")
+            .fatal(&[("x", "'{[1,5)}'")]),
         odd("an_unknown_type_that_is_included", "int4multirange")
             .set("include.unknown.datatypes", "true")
             .row(&[("x", "'{[1,5)}'")]),

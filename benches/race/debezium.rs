@@ -34,7 +34,7 @@ impl Task<'_> {
         };
         let directory = directory.join(self.slot);
         std::fs::create_dir_all(&directory).unwrap();
-        Worker::start(self.brokers, &directory, jvm, &[self.connector(tuning)])
+        Worker::start(self.brokers, &directory, jvm, &[], &[self.connector(tuning)])
     }
 
     fn connector(&self, tuning: Tuning) -> Properties {

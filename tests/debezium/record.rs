@@ -63,7 +63,7 @@ impl Studio {
         let kafka = Kafka::options().production().start();
         let (database, scratch) = (postgres.database(), Scratch::new());
         // Nothing is published yet, so nothing can be in another database's time zone.
-        let mut worker = Worker::start(&kafka.brokers(), scratch.path(), &debezium::JVM, &[]);
+        let mut worker = Worker::start(&kafka.brokers(), scratch.path(), &debezium::JVM, &[], &[]);
         worker.wait_ready();
         let java = Command::new("java").arg("--version").output().expect("java starts").stdout;
         let java = String::from_utf8_lossy(&java).lines().next().unwrap_or_default().to_string();

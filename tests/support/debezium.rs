@@ -86,10 +86,16 @@ pub enum State {
 }
 
 impl Worker {
-    /// Starts a worker with these connectors, without waiting for anything.
-    pub fn start(brokers: &str, directory: &Path, jvm: &[&str], connectors: &[Properties]) -> Worker {
+    /// Starts a worker with these connectors, without waiting for anything. `more` is said to the worker itself.
+    pub fn start(
+        brokers: &str,
+        directory: &Path,
+        jvm: &[&str],
+        more: &[(&str, &str)],
+        connectors: &[Properties],
+    ) -> Worker {
         let (home, rest, log) = (home(), free_port(), directory.join("debezium.log"));
-        let worker = properties(&[
+        let mut worker = properties(&[
             ("bootstrap.servers", brokers),
             ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
             ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
@@ -98,6 +104,7 @@ impl Worker {
             ("plugin.discovery", "service_load"),
             ("listeners", &format!("http://127.0.0.1:{rest}")),
         ]);
+        worker.extend(properties(more));
         let mut java = Command::new("java");
         java.args(jvm);
         java.arg(format!("-Dlog4j2.configurationFile={}/tests/support/log4j2.xml", env!("CARGO_MANIFEST_DIR")));

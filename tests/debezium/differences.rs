@@ -16,6 +16,8 @@ pub enum Part {
     Records,
     /// Debezium's task ends at a row, which outboxd parks.
     Parked,
+    /// Debezium's task ends where outboxd finds nothing wrong.
+    GoesOn,
     /// outboxd takes no such configuration, with which Debezium begins.
     Refused,
     /// outboxd takes a configuration with which Debezium does not begin.
@@ -34,13 +36,29 @@ pub struct Difference {
 }
 
 /// All of them.
-pub const DIFFERENCES: &[Difference] = &[Difference {
-    cases: "*",
-    part: Part::Parked,
-    debezium: "the task ends at a row that it cannot publish, and the rows behind it wait",
-    outboxd: "the row becomes a dead letter, with its reason, and the line goes on",
-    why: "one bad event never stops the line",
-}];
+pub const DIFFERENCES: &[Difference] = &[
+    Difference {
+        cases: "*",
+        part: Part::Parked,
+        debezium: "the task ends at a row that it cannot publish, and the rows behind it wait",
+        outboxd: "the row becomes a dead letter, with its reason, and the line goes on",
+        why: "one bad event never stops the line",
+    },
+    Difference {
+        cases: "an_update_is_fatal*",
+        part: Part::GoesOn,
+        debezium: "the task ends at an update of a row",
+        outboxd: "an update is not read",
+        why: "only inserts are events, and a row that is marked after its event was sent must not stop the line",
+    },
+    Difference {
+        cases: "an_update_of_the_primary_key_publishes_again",
+        part: Part::Records,
+        debezium: "an update of the primary key is a delete and an insert, and is published again",
+        outboxd: "an update is not read",
+        why: "only inserts are events",
+    },
+];
 
 impl Difference {
     /// True when this is about the case.

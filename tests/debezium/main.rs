@@ -7,11 +7,9 @@
 mod support;
 
 mod case;
-mod differences;
 mod fixture;
 mod matrix;
 mod record;
-mod replay;
 mod takeover;
 mod topics;
 

@@ -10,7 +10,6 @@ use clap::Parser;
 use cli::{Cli, Command, Failure, Outcome};
 use outboxd::config::{self, Config};
 use outboxd::error::Error;
-use outboxd::relay;
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
@@ -34,7 +33,7 @@ async fn dispatch(cli: Cli) -> Outcome {
     let config = || Config::load(cli.config.as_deref(), config::environment());
     match cli.command {
         Command::Init(args) => cli::init(&config()?, args).await,
-        Command::Run => Ok(relay::run(config()?, cli::signals::shutdown()?).await.map(|()| ExitCode::SUCCESS)?),
+        Command::Run => cli::run::run(cli.config.as_deref()).await,
         Command::Check(args) => cli::check(&config()?, args).await,
         Command::Status(args) => cli::status::run(&config()?, args).await,
         Command::Health(args) => cli::http::health(config()?.http.listen, args).await,

@@ -8,6 +8,7 @@ pub mod http;
 pub mod letters_json;
 pub mod letters_view;
 pub mod render;
+pub mod run;
 pub mod signals;
 pub mod status;
 pub mod view;

@@ -20,6 +20,7 @@ mod pattern;
 mod preset;
 mod properties;
 mod reference;
+mod reload;
 mod rules;
 mod schema;
 mod value;
@@ -54,6 +55,8 @@ pub struct Config {
     pub dead_letter: DeadLetters,
     /// `[http]`
     pub http: Http,
+    /// `log.level`, in the language of tracing's filters; over what the command line says.
+    pub log: Option<String>,
     /// `[limits]`
     pub limits: Limits,
 }

@@ -118,7 +118,7 @@ const fn field(name: &'static str, kind: Kind, default: Initial, meaning: &'stat
 
 use self::Initial::{Is, Required, Unset};
 
-pub(super) static SECTIONS: [Section; 9] = [
+pub(super) static SECTIONS: [Section; 10] = [
     Section {
         name: "postgres",
         shape: Shape::Once,
@@ -153,6 +153,7 @@ pub(super) static SECTIONS: [Section; 9] = [
         fields: &DEAD_LETTER,
     },
     Section { name: "http", shape: Shape::Once, meaning: "Health and metrics.", fields: &HTTP },
+    Section { name: "log", shape: Shape::Once, meaning: "What is logged.", fields: &LOG },
     Section {
         name: "limits",
         shape: Shape::Once,
@@ -496,6 +497,13 @@ static HTTP: [Field; 1] = [field(
     Kind::Address,
     Is(r#""127.0.0.1:9187""#),
     "Where /healthz, /readyz and /metrics answer. Loopback unless told otherwise.",
+)];
+
+static LOG: [Field; 1] = [field(
+    "level",
+    Kind::Text,
+    Unset(r#""outboxd=debug""#),
+    "What is logged, as --log takes it. It weighs more than the command line, and changes with a reload.",
 )];
 
 static LIMITS: [Field; 10] = [

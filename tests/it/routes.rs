@@ -203,3 +203,59 @@ fn each_outbox_has_routes_of_its_own() {
     keys.sort();
     assert_eq!(keys, [("1".to_owned(), "a".to_owned()), ("2".to_owned(), "b".to_owned())]);
 }
+
+#[test]
+fn a_reload_swaps_routes_and_refuses_what_needs_a_restart() {
+    let mut scene = scene(&["key = \"old\""]);
+    let mut relay = scene.relay();
+    let insert = |id: u32| {
+        scene.database.exec(&format!(
+            "insert into public.events (id, aggregate_type, payload, amount) values ({id}, 'x', '{{}}', 1.50)"
+        ));
+    };
+    insert(1);
+    scene.reader.wait_count(1, PATIENCE);
+
+    // Another route, which needs a column that cannot be read from its binary form.
+    let route = format!("topic = \"{}\"\nkey = \"new {{amount}}\"", scene.topic);
+    let mended = scene.config.clone().without("route").add("route", &route).set("log.level", "outboxd=debug");
+    relay.reload(&mended);
+    relay.wait_log("the configuration was reloaded", PATIENCE);
+    insert(2);
+    let seen = scene.reader.wait_count(2, PATIENCE);
+    assert_eq!((seen[0].key(), seen[1].key()), ("old", "new 1.50"));
+
+    // What is wrong, or cannot change, changes nothing.
+    for (config, told) in [
+        (mended.clone().add("route", "topics = \"x\""), "unknown field \\\"route.topics\\\""),
+        (
+            mended.clone().set("postgres.slot", "other").set("limits.window", 7),
+            "postgres.slot, limits.window needs a restart",
+        ),
+    ] {
+        relay.reload(&config);
+        relay.wait_log(told, PATIENCE);
+    }
+    insert(3);
+    assert_eq!(scene.reader.wait_count(3, PATIENCE)[2].key(), "new 1.50");
+    scene.config = mended;
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0));
+}
+
+#[test]
+fn a_row_that_waits_for_its_topic_in_the_middle_of_a_transaction_is_freed_by_a_reload() {
+    let mut scene = scene(&["match = { event_type = \"good\" }"]);
+    scene.config = scene.config.add("route", "topic = \"nobody.made.this\"");
+    let mut relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, event_type, payload) values (1, 'x', 'good', '{}'), (2, 'x', 'lost', '{}')",
+    );
+    relay.wait_unready("topic_missing", PATIENCE);
+    let route = format!("topic = \"{}\"", scene.topic);
+    let mended = scene.config.clone().without("route").add("route", &route);
+    relay.reload(&mended);
+    scene.reader.wait_count(2, PATIENCE);
+    relay.wait_ready();
+    scene.config = mended;
+}

@@ -121,7 +121,7 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ("\n[limit]", "f.toml:6: unknown field \"limit\"\n  hint: did you mean \"limits\"?"),
         (
             "[telemetry]",
-            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, registry, templates, dead_letter, http, limits",
+            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, registry, templates, dead_letter, http, log, limits",
         ),
         (
             "[outbox]\ntable = 'x'",

@@ -39,6 +39,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Health(args) => cli::http::health(config()?.http.listen, args).await,
         Command::DeadLetters(args) => cli::dead_letters::run(&config()?, *args).await,
         Command::Resume(args) => cli::dead_letters::resume(&config()?, &args).await,
+        Command::Registry(cli::Registry::Check(args)) => cli::registry::check(&config()?, &args),
         Command::Render(args) => cli::render::run(&args),
         Command::Config => cli::print(&config::reference()),
         Command::Convert(args) => cli::convert::run(&args),

@@ -20,6 +20,31 @@ pub struct Record<'a> {
     pub timestamp_ms: Option<i64>,
 }
 
+/// A record that outlives its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Preview {
+    pub topic: String,
+    pub partition: Option<i32>,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    pub timestamp_ms: Option<i64>,
+}
+
+impl From<Record<'_>> for Preview {
+    fn from(record: Record<'_>) -> Preview {
+        Preview {
+            topic: record.topic.to_owned(),
+            partition: record.partition,
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.map(<[u8]>::to_vec))).collect(),
+            timestamp_ms: record.timestamp_ms,
+        }
+    }
+}
+
 impl Record<'_> {
     /// Its bytes as they travel, without Kafka's framing.
     pub fn bytes(&self) -> u64 {

@@ -14,8 +14,20 @@ use outboxd::status::{Reason, Role, SlotFacts, State, Status};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-const COMMANDS: [&str; 11] =
-    ["init", "check", "run", "status", "health", "render", "config", "convert", "demo", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "init",
+    "check",
+    "run",
+    "status",
+    "health",
+    "registry",
+    "render",
+    "config",
+    "convert",
+    "demo",
+    "completions",
+    "man",
+];
 
 /// The binary in an empty environment with a complete configuration.
 fn outboxd(args: &[&str]) -> Command {
@@ -246,4 +258,43 @@ fn render_says_where_a_template_fails_and_what_cannot_be_read() {
         let output = run(&["render", "--templates", "src", "--template", args[0], "--row", args[1]]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn sample_events_are_held_to_the_registry_without_a_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    write("order.json", r#"{"required": ["amount"], "properties": {"amount": {"type": "number"}}}"#);
+    let routes = "[registry]\nunmatched = \"reject\"\n[[route]]\nmatch = { event_type = \"order.*\" }\nkey = \"{aggregate_id}\"\n";
+    write("outboxd.toml", &format!("{routes}schema = \"{}\"\n", path("order.json")));
+    let event = |amount: &str| {
+        format!(
+            r#"{{"id": 1, "aggregate_type": "order", "aggregate_id": "42", "event_type": "order.paid", "payload": {{"amount": {amount}}}}}"#
+        )
+    };
+    write("good.json", &event("1.10"));
+    write("bad.json", &format!("[{}, {{\"id\": 2, \"event_type\": \"user.left\"}}]", event("\"1\"")));
+    let check = |arguments: &[&str]| {
+        let config = path("outboxd.toml");
+        let output = outboxd(&[&["registry", "check", "--config", &config], arguments].concat()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, told, _) = check(&[&path("good.json")]);
+    assert_eq!(code, Some(0));
+    assert!(
+        told.contains("outbox.event.order")
+            && told.contains("{\"amount\": 1.10}")
+            && told.ends_with("1 ok, 0 parked\n"),
+        "{told}"
+    );
+    let (code, told, _) = check(&[&path("good.json"), &path("bad.json")]);
+    assert_eq!(code, Some(1));
+    assert!(told.contains("schema: its payload at /amount: expected the type number (type)"), "{told}");
+    assert!(told.contains("unmatched: no [[route]] matches event type \"user.left\""), "{told}");
+    let (_, told, _) = check(&["--json", &path("good.json")]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["events"][0]["record"]["value"], "{\"amount\": 1.10}");
+    let (code, _, told) = check(&[&path("nowhere.json")]);
+    assert!(code == Some(2) && told.contains("nowhere.json cannot be read"), "{told}");
 }

@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod http;
 pub mod letters_json;
 pub mod letters_view;
+pub mod registry;
 pub mod render;
 pub mod run;
 pub mod signals;
@@ -77,6 +78,9 @@ pub enum Command {
     DeadLetters(Box<DeadLetters>),
     /// Go on after a pause that the relay made because too many events were rejected
     Resume(Resume),
+    /// Look at the routes as a registry of events
+    #[command(subcommand)]
+    Registry(Registry),
     /// Show what a template makes of a row, without database and broker
     Render(Render),
     /// Print the reference configuration: every field with default and meaning
@@ -159,6 +163,27 @@ pub struct Render {
     /// The directory of the templates
     #[arg(long, value_name = "DIR", default_value = "templates")]
     pub templates: PathBuf,
+}
+
+/// `outboxd registry`
+#[derive(Debug, Subcommand)]
+pub enum Registry {
+    /// Say what sample events would become by the routes, without a server
+    Check(RegistryCheck),
+}
+
+/// `outboxd registry check`
+#[derive(Debug, Args)]
+pub struct RegistryCheck {
+    /// Files with JSON objects, each a row's columns
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Whose rows they are, where there are several outboxes
+    #[arg(long, value_name = "TABLE")]
+    pub outbox: Option<String>,
+    /// Print the records as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `outboxd demo`

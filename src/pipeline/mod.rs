@@ -32,7 +32,7 @@ use crate::source::{Encoding, System};
 use careful::Careful;
 pub use letters::Loaded;
 use letters::{Letters, too_large};
-pub use preview::{Preview, preview};
+pub use preview::preview;
 use producer::{Cause, Producer};
 use session::Session;
 pub use session::{Clock, LastHolder, SessionStart};

@@ -11,6 +11,7 @@ mod json;
 mod matching;
 mod pattern;
 mod preset;
+mod sample;
 mod template;
 mod value;
 
@@ -26,6 +27,7 @@ use headers::HeaderRules;
 use matching::Matcher;
 use pattern::Pattern;
 use preset::Maker;
+pub use sample::sample;
 use template::Template;
 use value::{Buffers, Value, ValueRules};
 

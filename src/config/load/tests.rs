@@ -550,7 +550,7 @@ fn the_examples_of_the_document_are_valid() {
     let markdown = reference_markdown();
     let examples: Vec<&str> =
         markdown.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for example in examples {
         let example = example.replace("{ file = \"/run/secrets/kafka\" }", "'x'");
         // Each shows some sections; the two urls are alternatives.

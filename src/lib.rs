@@ -10,8 +10,11 @@
 
 pub mod admin;
 pub mod check;
+pub mod cloudevents;
 pub mod column;
 pub mod config;
+pub mod contract;
+pub mod convert;
 pub mod dead_letter;
 pub mod demo;
 pub mod error;
@@ -26,4 +29,5 @@ pub mod route;
 pub mod sink;
 pub mod source;
 pub mod status;
+pub mod trace;
 pub mod workload;

@@ -41,6 +41,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::DeadLetters(args) => cli::dead_letters::run(&config()?, *args).await,
         Command::Resume(args) => cli::dead_letters::resume(&config()?, &args).await,
         Command::Config => cli::print(&config::reference()),
+        Command::Convert(args) => cli::convert::run(&args),
         Command::Demo(args) => cli::demo(args, cli::signals::shutdown()?).await,
         Command::Completions { shell } => cli::completions(shell),
         Command::Man { dir } => cli::man(dir.as_deref()),

@@ -23,6 +23,13 @@ const ROOMS: &[(&str, &str)] = &[
     ("metrics", "lsn status"),
     ("dead_letter", "column lsn"),
     ("record", "dead_letter lsn"),
+    ("cloudevents", "record"),
+    ("trace", "record"),
+    ("contract::number", ""),
+    ("contract::document", "contract::number"),
+    ("contract::violation", "contract::document"),
+    ("contract", "contract::document contract::violation"),
+    ("contract::load", "contract contract::document contract::violation"),
     ("config", "error"),
     ("source", ""),
     ("source::dial", "config error"),
@@ -50,9 +57,13 @@ const ROOMS: &[(&str, &str)] = &[
         "config error lsn route sink source source::catalog source::dial source::outbox source::pgoutput source::wire \
          status",
     ),
+    ("convert", ""),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
-    ("cli", "check config dead_letter demo error init log lsn pipeline relay source source::catalog status workload"),
+    (
+        "cli",
+        "check config convert dead_letter demo error init log lsn pipeline relay source source::catalog status workload",
+    ),
     ("main", "check cli config demo error heap init log relay source::catalog status"),
 ];
 
@@ -66,8 +77,14 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     (&["crate::sink::kafka"], &["sink", "relay", "check"], "the pipeline knows the trait, not who implements it"),
     (&["tokio_postgres"], &["source::catalog"], "SQL has one room"),
     (&["clap", "clap_complete", "clap_mangen"], &["cli", "log", "main"], "arguments are parsed at the edge"),
+    (
+        &["jsonschema"],
+        &["contract", "contract::document", "contract::load", "contract::number", "contract::violation"],
+        "schemas have one room",
+    ),
     (&["prometheus"], &["metrics"], "every metric stands in one file"),
     (&["axum"], &["admin"], "HTTP has one room"),
+    (&["saphyr_parser"], &["convert"], "only other people's configurations are YAML"),
     (
         &[
             "tokio::spawn",
@@ -91,8 +108,21 @@ const OWNERS: &[(&[&str], &[&str], &str)] = &[
     ),
 ];
 
-/// Rooms that the simulator and the fuzzer run: the same input always gives the same output.
-const PURE: &[&str] = &["source::pgoutput", "source::outbox", "route", "ledger", "pipeline"];
+/// Rooms in which the same input always gives the same output; the simulator and the fuzzer run most of them.
+const PURE: &[&str] = &[
+    "cloudevents",
+    "convert",
+    "contract",
+    "contract::document",
+    "contract::number",
+    "contract::violation",
+    "source::pgoutput",
+    "source::outbox",
+    "route",
+    "trace",
+    "ledger",
+    "pipeline",
+];
 
 /// Paths that have no place in a pure room: I/O, clock, tasks, logging.
 const IMPURE_PATHS: &[&str] = &[

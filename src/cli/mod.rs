@@ -2,6 +2,7 @@
 //!
 //! Arguments enter; calls into the library leave (`main` is their table). Machine output goes to stdout, everything else to stderr.
 
+pub mod convert;
 pub mod dead_letters;
 pub mod http;
 pub mod letters_json;
@@ -76,6 +77,8 @@ pub enum Command {
     Resume(Resume),
     /// Print the reference configuration: every field with default and meaning
     Config,
+    /// Turn a Debezium connector's configuration into an outboxd.toml, and say what it does not carry over
+    Convert(Convert),
     /// Show the whole thing at work with a throw-away PostgreSQL and an embedded broker
     Demo(Demo),
     /// Print a shell's completion script
@@ -149,6 +152,30 @@ pub struct Demo {
     /// End after this long, such as 10s; without it, Ctrl-C ends the demo
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub duration: Option<Duration>,
+}
+
+/// `outboxd convert`
+#[derive(Debug, Args)]
+pub struct Convert {
+    /// Kafka Connect's JSON, a connector's .properties, Debezium Server's application.properties, or Strimzi's
+    /// KafkaConnector; - is stdin
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print the TOML and the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The worker's key.converter, where the file names none, such as JsonConverter,schemas.enable=false
+    #[arg(long, value_name = "CLASS")]
+    pub key_converter: Option<String>,
+    /// The worker's value.converter, likewise
+    #[arg(long, value_name = "CLASS")]
+    pub value_converter: Option<String>,
+    /// The worker's header.converter, likewise
+    #[arg(long, value_name = "CLASS")]
+    pub header_converter: Option<String>,
+    /// Debezium has run with this file: its first snapshot is done, and its slot is taken over
+    #[arg(long)]
+    pub has_run: bool,
 }
 
 /// `outboxd dead-letters`

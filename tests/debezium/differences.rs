@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::fixture::Fixture;
+
 /// What differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
@@ -25,39 +27,68 @@ pub enum Part {
 /// A difference that is meant.
 #[derive(Debug, Clone, Copy)]
 pub struct Difference {
-    /// The cases, by name; a `*` at either end stands for anything.
-    pub cases: &'static str,
-    pub part: Part,
+    pub cases: Cases,
+    pub parts: &'static [Part],
     pub debezium: &'static str,
     pub outboxd: &'static str,
     pub why: &'static str,
 }
 
+/// Which cases a difference is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Cases {
+    /// Every one.
+    All,
+    /// By name; a `*` at either end stands for anything.
+    Named(&'static [&'static str]),
+    /// With an option, whose name and value have these ends.
+    With(&'static str, &'static str),
+}
+
 /// All of them.
-pub const DIFFERENCES: &[Difference] = &[Difference {
-    cases: "*",
-    part: Part::Parked,
-    debezium: "the task ends at a row that it cannot publish, and the rows behind it wait",
-    outboxd: "the row becomes a dead letter, with its reason, and the line goes on",
-    why: "one bad event never stops the line",
-}];
+pub const DIFFERENCES: &[Difference] = &[
+    Difference {
+        cases: Cases::All,
+        parts: &[Part::Parked],
+        debezium: "the task ends at a row that it cannot publish, and the rows behind it wait",
+        outboxd: "the row becomes a dead letter, with its reason, and the line goes on",
+        why: "one bad event never stops the line",
+    },
+    Difference {
+        cases: Cases::With("converter.schemas.enable", "true"),
+        parts: &[Part::Refused],
+        debezium: "writes a schema into every record",
+        outboxd: "refuses the configuration",
+        why: "the WAL tells neither which columns may be NULL nor their defaults, which schemas contain",
+    },
+];
 
 impl Difference {
     /// True when this is about the case.
-    pub fn covers(&self, case: &str, part: Part) -> bool {
-        let fits = match (self.cases.strip_prefix('*'), self.cases.strip_suffix('*')) {
-            (Some(end), None) => case.ends_with(end),
-            (None, Some(start)) => case.starts_with(start),
-            (Some(_), Some(_)) => case.contains(self.cases.trim_matches('*')),
-            (None, None) => case == self.cases,
+    pub fn covers(&self, fixture: &Fixture, part: Part) -> bool {
+        let is_about = match self.cases {
+            Cases::All => true,
+            Cases::Named(names) => names.iter().any(|name| fits(name, &fixture.case)),
+            Cases::With(name, value) => {
+                fixture.options.iter().any(|(option, typed)| option.ends_with(name) && typed.ends_with(value))
+            }
         };
-        fits && part == self.part
+        is_about && self.parts.contains(&part)
+    }
+}
+
+fn fits(pattern: &str, case: &str) -> bool {
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), None) => case.ends_with(end),
+        (None, Some(start)) => case.starts_with(start),
+        (Some(_), Some(_)) => case.contains(pattern.trim_matches('*')),
+        (None, None) => case == pattern,
     }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Difference { cases, part, debezium, outboxd, why } = self;
-        write!(f, "{cases}, {part:?}: Debezium: {debezium}; outboxd: {outboxd}, because {why}")
+        let Difference { cases, parts, debezium, outboxd, why } = self;
+        write!(f, "{cases:?}, {parts:?}: Debezium: {debezium}; outboxd: {outboxd}, because {why}")
     }
 }

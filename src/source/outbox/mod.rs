@@ -15,7 +15,8 @@ use std::collections::HashMap;
 pub use keep::{Kept, block};
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
-pub use row::{Row, unix_ms};
+pub use row::{Row, unix_micros, unix_ms};
+pub use value::parse_time;
 
 use crate::column::Type;
 use crate::config;
@@ -63,6 +64,8 @@ pub struct Outbox {
     /// Other tables of the publication, as `schema.name`: their rows are counted and ignored.
     others: Vec<String>,
     relations: HashMap<u32, Table>,
+    /// What stands for types that are not built in.
+    known_types: HashMap<u32, u32>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
     /// Of the cells, where no table describes them.
@@ -123,6 +126,7 @@ impl Outbox {
             encoding: Encoding::Binary,
             others: Vec::new(),
             relations: HashMap::new(),
+            known_types: HashMap::new(),
             transaction: None,
             scratch: Vec::new(),
         }
@@ -135,6 +139,7 @@ impl Outbox {
         self.encoding = encoding;
         self.others = others;
         self.relations.clear();
+        self.known_types.clear();
         self.transaction = None;
     }
 
@@ -169,8 +174,14 @@ impl Outbox {
                 None => Step::Nothing,
             }),
             Message::StreamAbort => Ok(Step::Odd(Odd::StrayAbort)),
+            Message::Type { oid, schema, name } => {
+                match Type::named(schema, name) {
+                    Some(known) => drop(self.known_types.insert(oid, known)),
+                    None => drop(self.known_types.remove(&oid)),
+                }
+                Ok(Step::Nothing)
+            }
             Message::Origin { .. }
-            | Message::Type { .. }
             | Message::Update { .. }
             | Message::Delete { .. }
             | Message::Truncate => Ok(Step::Nothing),
@@ -195,7 +206,7 @@ impl Outbox {
             self.relations.insert(relation.id, table);
             return Ok(Step::Nothing);
         };
-        let mapping = map_columns(relation, outbox, &self.outboxes[outbox], &self.layout)?;
+        let mapping = map_columns(relation, outbox, &self.outboxes[outbox], &self.layout, &self.known_types)?;
         let unreadable = self.unreadable(&mapping);
         self.relations.insert(relation.id, Table::Outbox(mapping));
         Ok(match (self.encoding, unreadable) {
@@ -339,16 +350,25 @@ impl Table {
     }
 }
 
-fn map_columns(relation: &Relation<'_>, at: usize, outbox: &config::Outbox, layout: &Layout) -> Result<Mapping> {
+fn map_columns(
+    relation: &Relation<'_>,
+    at: usize,
+    outbox: &config::Outbox,
+    layout: &Layout,
+    known_types: &HashMap<u32, u32>,
+) -> Result<Mapping> {
     let table = format!("table \"{}.{}\"", relation.schema, relation.name);
     let mut mapped = Vec::new();
     let mut types = vec![Type::default(); layout.len()];
-    let type_of = |column: &RelationColumn<'_>| Type { oid: column.type_oid, modifier: column.type_modifier };
+    let type_of = |column: &RelationColumn<'_>| {
+        let oid = *known_types.get(&column.type_oid).unwrap_or(&column.type_oid);
+        Type { oid, modifier: column.type_modifier }
+    };
     for (place, name, presence) in layout.columns(outbox) {
         let found = relation.columns().enumerate().find(|(_, column)| column.name == name);
         match (found, presence) {
             (Some((index, column)), _) => {
-                let kind = kind_of(column.type_oid, place).ok_or_else(|| {
+                let kind = kind_of(type_of(&column).oid, place).ok_or_else(|| {
                     let part = layout.name(place);
                     Error::definite(format!("column \"{name}\" of {table} cannot be the {part}: it is not a timestamp"))
                         .hint(format!(

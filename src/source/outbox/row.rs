@@ -53,6 +53,11 @@ impl<'a> Row<'a> {
 
     /// The record's timestamp, milliseconds since 1970: this column, else (NULL, infinity) the commit time.
     pub fn timestamp_ms(&self, place: Place) -> Result<i64, String> {
+        Ok(unix_ms(self.time(place)?.unwrap_or(self.committed_at)))
+    }
+
+    /// A column as a time, in microseconds since 2000-01-01 UTC; `None` when it is NULL, infinite or not there.
+    pub fn time(&self, place: Place) -> Result<Option<i64>, String> {
         let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,
             Cell::Time(time) => Some(*time),
@@ -61,8 +66,7 @@ impl<'a> Row<'a> {
                 Some(parse_time(&text).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
             }
         };
-        let finite = time.filter(|time| *time != i64::MAX && *time != i64::MIN);
-        Ok(unix_ms(finite.unwrap_or(self.committed_at)))
+        Ok(time.filter(|time| *time != i64::MAX && *time != i64::MIN))
     }
 
     /// A column as text, for people; what is not UTF-8 in it is replaced.
@@ -77,7 +81,12 @@ impl<'a> Row<'a> {
     }
 }
 
+/// Microseconds since 1970 of a PostgreSQL time.
+pub fn unix_micros(pg_micros: i64) -> i64 {
+    pg_micros.saturating_add(EPOCH_MICROS)
+}
+
 /// Milliseconds since 1970 of a PostgreSQL time.
 pub fn unix_ms(pg_micros: i64) -> i64 {
-    pg_micros.saturating_add(EPOCH_MICROS).div_euclid(1000)
+    unix_micros(pg_micros).div_euclid(1000)
 }

@@ -204,7 +204,16 @@ pub fn exceptions(trace: &str) -> Vec<String> {
             (None, Some(last)) => *last = format!("{last}\n{line}"),
         }
     }
-    found.iter().map(|text| without_addresses(text)).collect()
+    found.iter().map(|text| without_range(&without_addresses(text))).collect()
+}
+
+/// A broker says between which times a record's may lie, by its own clock.
+fn without_range(text: &str) -> String {
+    const BEFORE: &str = "The timestamp should be within ";
+    match text.split_once(BEFORE) {
+        Some((said, _)) => format!("{said}{BEFORE}<range>"),
+        None => text.to_string(),
+    }
 }
 
 fn directory() -> PathBuf {

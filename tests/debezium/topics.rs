@@ -6,9 +6,9 @@ use std::time::Duration;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::support::PATIENCE;
 use crate::support::kafka::Kafka;
 use crate::support::reader::Seen;
+use crate::support::{PATIENCE, eventually};
 
 /// Reads on from where it was.
 pub struct Topics {
@@ -42,6 +42,20 @@ impl Topics {
             let Ok(message) = message else { continue };
             self.seen.push(Seen::of(&message));
         }
+        &self.seen
+    }
+
+    /// Reads until everything was read that the topics hold now.
+    #[track_caller]
+    #[allow(dead_code, reason = "replay reads to the end, once outboxd has the preset")]
+    pub fn read_to_end(&mut self) -> &[Seen] {
+        self.read();
+        let end = |(topic, partition): &(String, i32)| {
+            let (_, end) = self.consumer.fetch_watermarks(topic, *partition, PATIENCE).expect("the broker answers");
+            usize::try_from(end).expect("it is not negative")
+        };
+        let all: usize = self.assigned.iter().map(end).sum();
+        eventually("everything is read", PATIENCE, || self.read().len() >= all);
         &self.seen
     }
 

@@ -64,7 +64,7 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
         ("'value.converter' = 'io.confluent.connect.avro.AvroConverter'", "is not one of the choices"),
         ("'table.field.event.schema.version' = 'v'", "shows in schemas only"),
         ("'route.topic.regex' = '(?=a).*'", "a look-ahead"),
-        ("'route.topic.replacement' = '${nothing}'", "did you mean \"routedByValue\"?"),
+        ("'route.topic.replacement' = '${nothing}'", "known here: routedByValue"),
         ("'table.fields.additional.placement' = 'a:envelope:payload'", "one name to two members"),
         ("'extended.headers.enabled' = true", "no topic.prefix"),
         ("'field.name.adjustment.mode' = 'avro'", "only \"none\""),

@@ -46,6 +46,49 @@ pub(super) fn expand(text: Part<'_>, how: Expansion) -> Datum<'_> {
     expanded.unwrap_or(Datum::Text(text))
 }
 
+/// True when Debezium finds no struct for an expanded document, and leaves the text to whoever can do with it.
+pub(super) fn is_beyond_debezium(datum: &Datum<'_>) -> bool {
+    match datum {
+        Datum::Struct(members) => members.iter().any(|(_, member)| has_unfit(member)),
+        _ => true,
+    }
+}
+
+fn has_unfit(datum: &Datum<'_>) -> bool {
+    let kind = |datum: &Datum<'_>| match datum {
+        Datum::Integer(value) if i32::try_from(*value).is_ok() => 1,
+        Datum::Integer(_) => 2,
+        Datum::Double(_) | Datum::Written(_) => 3,
+        Datum::Boolean(_) => 4,
+        Datum::List(_) => 5,
+        Datum::Struct(_) => 6,
+        _ => 7,
+    };
+    match datum {
+        Datum::Written(text) => !text.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')),
+        Datum::Struct(members) => members.iter().any(|(_, member)| has_unfit(member)),
+        Datum::List(items) => {
+            // What all of them have under one name must be of one type.
+            let mut seen: Vec<(&Part<'_>, u8)> = Vec::new();
+            let structs = items.iter().filter_map(|item| match item {
+                Datum::Struct(members) => Some(members),
+                _ => None,
+            });
+            let differs = structs.flatten().filter(|(_, member)| *member != Datum::Null).any(|(name, member)| {
+                match seen.iter().find(|(known, _)| *known == name) {
+                    Some((_, known)) => *known != kind(member),
+                    None => {
+                        seen.push((name, kind(member)));
+                        false
+                    }
+                }
+            });
+            differs || items.iter().any(has_unfit)
+        }
+        _ => false,
+    }
+}
+
 fn tree(text: &[u8], how: Expansion) -> Option<Datum<'_>> {
     let node = document::parse(text)?;
     let shape = match &node {

@@ -150,7 +150,11 @@ impl Debezium {
             return Ok(Value::None);
         }
         let payload = match (self.expansion, payload) {
-            (Some(expansion), Datum::Text(text)) => expand::expand(text, expansion),
+            (Some(how), Datum::Text(text)) => match expand::expand(text.clone(), how) {
+                // As text, JSON is better than what Java prints of it, and Debezium leaves it, too.
+                odd if self.value == Converter::Text && expand::is_beyond_debezium(&odd) => Datum::Text(text),
+                expanded => expanded,
+            },
             (_, payload) => payload,
         };
         let value = if self.members.is_empty() { payload } else { self.envelope(row, payload)? };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::differences::{DIFFERENCES, Difference, Part};
+use crate::differences::{DIFFERENCES, Difference, Part, Shows};
 use crate::fixture::{Fixture, Record, Stage};
 
 /// A difference in a record of a case, counted from 1, or in all of it.
@@ -53,6 +53,9 @@ pub fn differences(fixture: &Fixture, records: &[Record], letters: &[String]) ->
     if fixture.failure.is_some() && !letters.is_empty() {
         all.push(found(Part::Parked, None, failure(fixture), letters.join("; ")));
     }
+    if fixture.failure.is_some() && letters.is_empty() && fixture.records.len() == records.len() {
+        all.push(found(Part::GoesOn, None, failure(fixture), "nothing is wrong".to_string()));
+    }
     if fixture.records.len() != records.len() {
         let outboxd = format!("{} records {records:?}, parked: {letters:?}", records.len());
         all.push(found(Part::Records, None, outcome(fixture), outboxd));
@@ -75,19 +78,46 @@ pub fn differences(fixture: &Fixture, records: &[Record], letters: &[String]) ->
     all
 }
 
+/// What was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Some of the fixtures.
+    Some,
+    /// All of them, as far as rows tell.
+    Rows,
+    /// All of them.
+    Servers,
+}
+
 /// Fails when something differs that is not listed, or is listed and does not differ.
-pub fn judge(fixtures: &[Fixture], found: &[Found], is_whole: bool) {
+pub fn judge(fixtures: &[Fixture], found: &[Found], scope: Scope) {
     let of = |found: &Found| fixtures.iter().find(|fixture| fixture.case == found.case).expect("it is a fixture's");
-    let is_listed = |found: &&Found| DIFFERENCES.iter().any(|listed| listed.covers(of(found), found.part));
+    let is_listed =
+        |found: &&Found| DIFFERENCES.iter().any(|listed| listed.covers(of(found), found.part, &found.debezium));
     let unlisted: Vec<&Found> = found.iter().filter(|found| !is_listed(found)).collect();
     let mut cases: Vec<&str> = unlisted.iter().map(|found| found.case.as_str()).collect();
     cases.dedup();
     let told: Vec<String> = unlisted.iter().map(|found| found.to_string()).collect();
     assert!(told.is_empty(), "{}\n{} of {} cases differ", told.join("\n"), cases.len(), fixtures.len());
-    if is_whole {
-        let differs = |listed: &&Difference| found.iter().any(|found| listed.covers(of(found), found.part));
-        let gone: Vec<String> = DIFFERENCES.iter().filter(|listed| !differs(listed)).map(Difference::to_string).collect();
+    if scope != Scope::Some {
+        let differs = |listed: &&Difference| {
+            (scope == Scope::Rows && listed.shows == Shows::OnServers)
+                || found.iter().any(|found| listed.covers(of(found), found.part, &found.debezium))
+        };
+        let gone: Vec<String> =
+            DIFFERENCES.iter().filter(|listed| !differs(listed)).map(Difference::to_string).collect();
         assert!(gone.is_empty(), "these differ no more:\n{}", gone.join("\n"));
+    }
+}
+
+/// Says how many cases each listed difference is about.
+pub fn count(fixtures: &[Fixture], found: &[Found]) {
+    let of = |found: &Found| fixtures.iter().find(|fixture| fixture.case == found.case).expect("it is a fixture's");
+    for listed in DIFFERENCES {
+        let covered = found.iter().filter(|found| listed.covers(of(found), found.part, &found.debezium));
+        let mut cases: Vec<&str> = covered.map(|found| found.case.as_str()).collect();
+        cases.dedup();
+        println!("{:4} cases: {}", cases.len(), listed.debezium);
     }
 }
 

@@ -1,11 +1,11 @@
 //! outboxd over the fixtures: the same tables, rows and options, on real servers, in one relay; and what it publishes beside what
 //! Debezium has published.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::compare::{self, Found};
+use crate::compare::{self, Found, Scope};
 use crate::fixture::{Fixture, Record};
 use crate::record::PARTITIONS;
 use crate::support::kafka::Kafka;
@@ -42,10 +42,15 @@ fn outboxd_publishes_what_debezium_publishes() {
         for fixture in fixtures {
             let records = Topics::of_case(seen, &fixture.case, &names);
             let records: Vec<Record> = records.into_iter().map(|seen| Record::of(seen, *begun_ms)).collect();
-            found.extend(compare::differences(fixture, &records, letters.get(&fixture.case).map_or(&[], Vec::as_slice)));
+            found.extend(compare::differences(
+                fixture,
+                &records,
+                letters.get(&fixture.case).map_or(&[], Vec::as_slice),
+            ));
         }
     }
-    compare::judge(&fixtures, &found, only.is_empty());
+    let scope = if only.is_empty() { Scope::Servers } else { Scope::Some };
+    compare::judge(&fixtures, &found, scope);
 }
 
 /// Fixtures whose rows a relay has settled.
@@ -74,7 +79,8 @@ impl<'a> Stand<'a> {
     fn run(&self) -> (Vec<Found>, Run<'a>) {
         let mut found = Vec::new();
         // What Debezium does not begin with would keep the others from beginning, too.
-        let (refused, begun): (Vec<&'a Fixture>, Vec<&'a Fixture>) = self.fixtures.iter().partition(|f| compare::is_refused(f));
+        let (refused, begun): (Vec<&'a Fixture>, Vec<&'a Fixture>) =
+            self.fixtures.iter().partition(|f| compare::is_refused(f));
         found.extend(refused.into_iter().filter(|fixture| self.refusal(fixture).is_none()).map(Found::accepted));
         let mut running = begun;
         if self.config(&running).run(&["init"]).code != Some(0) {

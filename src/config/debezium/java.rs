@@ -243,7 +243,9 @@ fn reference(rest: &mut &str, regex: &Regex, groups: usize) -> Result<usize, Fau
     }
     let digit = |text: &str| text.chars().next().and_then(|char| char.to_digit(10)).map(|digit| digit as usize);
     let Some(mut number) = digit(rest) else {
-        return Err(Fault::new("has a $ that is followed by neither {name} nor a number").hint("a dollar itself is \\$"));
+        return Err(
+            Fault::new("has a $ that is followed by neither {name} nor a number").hint("a dollar itself is \\$")
+        );
     };
     *rest = &rest[1..];
     if number >= groups {
@@ -291,8 +293,21 @@ mod tests {
     #[test]
     fn what_has_no_counterpart_is_refused() {
         for typed in [
-            "(?=a)b", "(?!a)b", "(?<=a)b", "(?<!a)b", "(?>a)b", r"(a)\1", r"(?<n>a)\k<n>", "a++", "a*+", "a{2}+", "(?d)a", r"\Ra",
-            r"\p{javaMirrored}", "(", "a\\",
+            "(?=a)b",
+            "(?!a)b",
+            "(?<=a)b",
+            "(?<!a)b",
+            "(?>a)b",
+            r"(a)\1",
+            r"(?<n>a)\k<n>",
+            "a++",
+            "a*+",
+            "a{2}+",
+            "(?d)a",
+            r"\Ra",
+            r"\p{javaMirrored}",
+            "(",
+            "a\\",
         ] {
             assert!(regex(typed).is_err(), "{typed}");
         }
@@ -300,9 +315,14 @@ mod tests {
 
     #[test]
     fn only_a_group_of_anything_needs_no_expression() {
-        for (typed, expected) in
-            [(".*", true), ("(.*)", true), ("(?<it>.*)", true), ("(?i)(.*)", false), ("(?<it>.+)", false), ("(?:.*)", false)]
-        {
+        for (typed, expected) in [
+            (".*", true),
+            ("(.*)", true),
+            ("(?<it>.*)", true),
+            ("(?i)(.*)", false),
+            ("(?<it>.+)", false),
+            ("(?:.*)", false),
+        ] {
             assert_eq!(is_all(typed), expected, "{typed}");
         }
     }

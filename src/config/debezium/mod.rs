@@ -208,16 +208,19 @@ const TIME_MODES: [(&str, TimeMode); 6] = [
     ("microseconds", TimeMode::Microseconds),
     ("nanoseconds", TimeMode::Nanoseconds),
 ];
-const DECIMAL_MODES: [(&str, DecimalMode); 3] = [("precise", DecimalMode::Precise), ("double", DecimalMode::Double), ("string", DecimalMode::String)];
+const DECIMAL_MODES: [(&str, DecimalMode); 3] =
+    [("precise", DecimalMode::Precise), ("double", DecimalMode::Double), ("string", DecimalMode::String)];
 const BINARY_MODES: [(&str, BinaryMode); 4] = [
     ("bytes", BinaryMode::Bytes),
     ("base64", BinaryMode::Base64),
     ("base64-url-safe", BinaryMode::Base64UrlSafe),
     ("hex", BinaryMode::Hex),
 ];
-const INTERVAL_MODES: [(&str, IntervalMode); 2] = [("numeric", IntervalMode::Numeric), ("string", IntervalMode::String)];
+const INTERVAL_MODES: [(&str, IntervalMode); 2] =
+    [("numeric", IntervalMode::Numeric), ("string", IntervalMode::String)];
 const HSTORE_MODES: [(&str, HstoreMode); 2] = [("json", HstoreMode::Json), ("map", HstoreMode::Map)];
-const DECIMAL_FORMATS: [(&str, DecimalFormat); 2] = [("base64", DecimalFormat::Base64), ("numeric", DecimalFormat::Numeric)];
+const DECIMAL_FORMATS: [(&str, DecimalFormat); 2] =
+    [("base64", DecimalFormat::Base64), ("numeric", DecimalFormat::Numeric)];
 const NULLS: [(&str, Members); 2] = [("ignore", Members::Ignored), ("optional_bytes", Members::Kept)];
 const EMPTY_ARRAYS: [(&str, Members); 2] = [("ignore", Members::Ignored), ("optional_string", Members::Kept)];
 const MISSING: [(&str, Missing); 2] = [("error", Missing::Error), ("ignore", Missing::Ignore)];
@@ -362,7 +365,8 @@ fn without_schemas(name: &str) -> String {
 
 /// `column:placement[:alias]`, separated by commas.
 fn placements(list: &str) -> Result<Vec<Placement>, Fault> {
-    let hint = "column:placement or column:placement:alias, separated by commas; a placement is header, envelope or partition";
+    let hint =
+        "column:placement or column:placement:alias, separated by commas; a placement is header, envelope or partition";
     // As Java splits: what is empty at the end does not count.
     let list = list.trim_end_matches(',');
     list.split(',').map(|typed| placement(typed).map_err(|fault| fault.hint(hint))).collect()

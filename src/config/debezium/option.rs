@@ -4,8 +4,8 @@ use super::super::document::Reader;
 use super::super::error::{self, Fault};
 use super::super::value;
 use super::{
-    BINARY, BINARY_MODES, BYTES, DECIMAL_FORMATS, DECIMAL_MODES, EMPTY_ARRAYS, HSTORE_MODES, INTERVAL_MODES, JSON, MISSING,
-    NULLS, SIMPLE, STRING, TIME_MODES, java, placements,
+    BINARY, BINARY_MODES, BYTES, DECIMAL_FORMATS, DECIMAL_MODES, EMPTY_ARRAYS, HSTORE_MODES, INTERVAL_MODES, JSON,
+    MISSING, NULLS, SIMPLE, STRING, TIME_MODES, java, placements,
 };
 
 /// The options that were typed, each of them valid by itself.
@@ -46,10 +46,7 @@ const ROUTER: &[(&str, Holds)] = &[
     ("table.expand.json.payload", Holds::Switch),
     ("table.json.payload.null.behavior", Holds::Words(&words(&NULLS))),
     ("table.json.payload.empty.array.behavior", Holds::Words(&words(&EMPTY_ARRAYS))),
-    (
-        "field.name.adjustment.mode",
-        Holds::Only("none", "Debezium loses the members that it renames"),
-    ),
+    ("field.name.adjustment.mode", Holds::Only("none", "Debezium loses the members that it renames")),
     ("route.by.field", Holds::Name),
     ("route.topic.regex", Holds::Regex),
     ("route.topic.replacement", Holds::Text),
@@ -63,10 +60,7 @@ const ROUTER: &[(&str, Holds)] = &[
 const CONNECTOR: &[(&str, Holds)] = &[
     ("topic.prefix", Holds::Name),
     ("extended.headers.enabled", Holds::Switch),
-    (
-        "time.precision.mode",
-        Holds::Words(&words(&TIME_MODES)),
-    ),
+    ("time.precision.mode", Holds::Words(&words(&TIME_MODES))),
     ("decimal.handling.mode", Holds::Words(&words(&DECIMAL_MODES))),
     ("binary.handling.mode", Holds::Words(&words(&BINARY_MODES))),
     ("interval.handling.mode", Holds::Words(&words(&INTERVAL_MODES))),
@@ -177,6 +171,7 @@ fn unknown(name: &str, known: &[(String, Holds)]) -> Fault {
     match (bare.filter(|bare| names.contains(bare)), error::nearest(name, &names)) {
         (Some(bare), _) => fault.hint(format!("write \"{bare}\": here it stands without transforms and an alias")),
         (None, Some(near)) => fault.hint(format!("did you mean \"{near}\"?")),
-        (None, None) => fault.hint("options of the connection, the slot and the producer have fields of their own: see outboxd config"),
+        (None, None) => fault
+            .hint("options of the connection, the slot and the producer have fields of their own: see outboxd config"),
     }
 }

@@ -17,7 +17,10 @@ fn without_options_it_is_the_usual_table_and_text() {
     let (debezium, columns) = read("").unwrap();
     assert!(debezium.topic.regex.is_none());
     assert_eq!(debezium.topic.replacement, [Piece::Literal("outbox.event.".into()), Piece::Group(1)]);
-    assert_eq!((&debezium.key, &debezium.value, &debezium.header), (&Converter::Text, &Converter::Text, &Converter::Simple));
+    assert_eq!(
+        (&debezium.key, &debezium.value, &debezium.header),
+        (&Converter::Text, &Converter::Text, &Converter::Simple)
+    );
     assert_eq!((debezium.context, debezium.trace), (None, None));
     assert_eq!((columns.id.as_str(), columns.payload.as_str()), ("id", "payload"));
     assert_eq!((columns.aggregate_type.as_deref(), columns.timestamp), (Some("aggregatetype"), None));
@@ -40,10 +43,10 @@ fn placements_are_read_as_debezium_reads_them() {
     let place = |column: &str, to| Placement { column: column.into(), to };
     for (typed, expected) in [
         ("type:header", vec![place("type", Destination::Header("type".into()))]),
-        (" a : HEADER : b ,c: Envelope ", vec![
-            place("a", Destination::Header("b".into())),
-            place("c", Destination::Envelope("c".into())),
-        ]),
+        (
+            " a : HEADER : b ,c: Envelope ",
+            vec![place("a", Destination::Header("b".into())), place("c", Destination::Envelope("c".into()))],
+        ),
         ("p:partition:x,", vec![place("p", Destination::Partition)]),
         ("a:header:", vec![place("a", Destination::Header("a".into()))]),
     ] {
@@ -60,7 +63,10 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
         ("'route.by.feild' = 'x'", "did you mean \"route.by.field\"?"),
         ("'transforms.outbox.route.by.field' = 'x'", "write \"route.by.field\""),
         ("'table.expand.json.payload' = 'yes'", "\"true\" or \"false\""),
-        ("'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'", "\"value.converter.schemas.enable\" = false"),
+        (
+            "'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'",
+            "\"value.converter.schemas.enable\" = false",
+        ),
         ("'value.converter' = 'io.confluent.connect.avro.AvroConverter'", "is not one of the choices"),
         ("'table.field.event.schema.version' = 'v'", "shows in schemas only"),
         ("'route.topic.regex' = '(?=a).*'", "a look-ahead"),

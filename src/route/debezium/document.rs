@@ -213,7 +213,11 @@ fn encode(code: u32, out: &mut Vec<u8>) {
     match char::from_u32(code) {
         Some(char) => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
         None => {
-            out.extend_from_slice(&[0xE0 | (code >> 12) as u8, 0x80 | (code >> 6 & 0x3F) as u8, 0x80 | (code & 0x3F) as u8]);
+            out.extend_from_slice(&[
+                0xE0 | (code >> 12) as u8,
+                0x80 | (code >> 6 & 0x3F) as u8,
+                0x80 | (code & 0x3F) as u8,
+            ]);
         }
     }
 }
@@ -229,7 +233,19 @@ mod tests {
         for text in ["{\"a\":1}", "{\"a\":1} more", "{\"a\":1}{", " [1,2]", "{\"a\":[{},[],\"\\ud83d\\ude00\"]}"] {
             assert!(parse(text.as_bytes()).is_some(), "{text}");
         }
-        for text in ["", "{", "{a:1}", "{'a':1}", "{\"a\":01}", "{\"a\":.5}", "{\"a\":1,}", "[1,]", "{\"a\":NaN}", "[1 2]", "\"\n\""] {
+        for text in [
+            "",
+            "{",
+            "{a:1}",
+            "{'a':1}",
+            "{\"a\":01}",
+            "{\"a\":.5}",
+            "{\"a\":1,}",
+            "[1,]",
+            "{\"a\":NaN}",
+            "[1 2]",
+            "\"\n\"",
+        ] {
             assert!(parse(text.as_bytes()).is_none(), "{text}");
         }
         assert!(parse("[".repeat(100_000).as_bytes()).is_none());

@@ -74,15 +74,16 @@ fn has_unfit(datum: &Datum<'_>) -> bool {
                 Datum::Struct(members) => Some(members),
                 _ => None,
             });
-            let differs = structs.flatten().filter(|(_, member)| *member != Datum::Null).any(|(name, member)| {
-                match seen.iter().find(|(known, _)| *known == name) {
-                    Some((_, known)) => *known != kind(member),
-                    None => {
-                        seen.push((name, kind(member)));
-                        false
+            let differs =
+                structs.flatten().filter(|(_, member)| *member != Datum::Null).any(|(name, member)| {
+                    match seen.iter().find(|(known, _)| *known == name) {
+                        Some((_, known)) => *known != kind(member),
+                        None => {
+                            seen.push((name, kind(member)));
+                            false
+                        }
                     }
-                }
-            });
+                });
             differs || items.iter().any(has_unfit)
         }
         _ => false,

@@ -181,10 +181,9 @@ impl Outbox {
                 }
                 Ok(Step::Nothing)
             }
-            Message::Origin { .. }
-            | Message::Update { .. }
-            | Message::Delete { .. }
-            | Message::Truncate => Ok(Step::Nothing),
+            Message::Origin { .. } | Message::Update { .. } | Message::Delete { .. } | Message::Truncate => {
+                Ok(Step::Nothing)
+            }
         }
     }
 

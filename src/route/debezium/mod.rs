@@ -158,25 +158,16 @@ impl Debezium {
             (_, payload) => payload,
         };
         let value = if self.members.is_empty() { payload } else { self.envelope(row, payload)? };
-        match (&self.value, &value) {
-            (Converter::Text, Datum::Text(bytes)) | (_, Datum::Bytes(bytes)) if self.is_raw(&value) => {
-                if let Some(bytes) = bytes.borrowed() {
-                    return Ok(Value::Payload(bytes));
-                }
-            }
-            _ => {}
+        let raw = match (&self.value, &value) {
+            (Converter::Text, Datum::Text(bytes) | Datum::Bytes(bytes)) => bytes.borrowed(),
+            (Converter::Bytes | Converter::Binary(_), Datum::Bytes(bytes)) => bytes.borrowed(),
+            _ => None,
+        };
+        if let Some(bytes) = raw {
+            return Ok(Value::Payload(bytes));
         }
         out.clear();
         Ok(if convert(&self.value, &value, out)? { Value::Written } else { Value::None })
-    }
-
-    /// True when the value's converter leaves these bytes as they are.
-    fn is_raw(&self, value: &Datum<'_>) -> bool {
-        match (&self.value, value) {
-            (Converter::Text, Datum::Text(_) | Datum::Bytes(_)) => true,
-            (Converter::Bytes | Converter::Binary(_), Datum::Bytes(_)) => true,
-            _ => false,
-        }
     }
 
     fn envelope<'a>(&self, row: &Row<'a>, payload: Datum<'a>) -> Result<Datum<'a>, String> {

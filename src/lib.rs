@@ -29,5 +29,6 @@ pub mod route;
 pub mod sink;
 pub mod source;
 pub mod status;
+pub mod template;
 pub mod trace;
 pub mod workload;

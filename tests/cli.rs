@@ -14,7 +14,8 @@ use outboxd::status::{Reason, Role, SlotFacts, State, Status};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-const COMMANDS: [&str; 9] = ["init", "check", "run", "status", "health", "config", "demo", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["init", "check", "run", "status", "health", "render", "config", "convert", "demo", "completions", "man"];
 
 /// The binary in an empty environment with a complete configuration.
 fn outboxd(args: &[&str]) -> Command {
@@ -201,4 +202,48 @@ fn a_watched_status_is_a_line_per_second_on_a_pipe_until_nobody_reads() {
     }
     drop(lines);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Runs `render` with this template and this row, in a directory of their own.
+fn render(template: &str, row: &str) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("templates")).unwrap();
+    std::fs::write(dir.path().join("templates/order.j2"), template).unwrap();
+    std::fs::write(dir.path().join("templates/foot.j2"), "{{ id }}").unwrap();
+    std::fs::write(dir.path().join("row.json"), row).unwrap();
+    let args = ["render", "--template", "order", "--row", "row.json"];
+    let output = outboxd(&args).current_dir(dir.path()).output().unwrap();
+    let by_file = ["render", "--template", "templates/order.j2", "--row", "row.json"];
+    assert_eq!(outboxd(&by_file).current_dir(dir.path()).output().unwrap().stdout, output.stdout);
+    output
+}
+
+#[test]
+fn render_writes_the_bytes_that_a_template_makes_of_a_row() {
+    let row = r#"{"id": "e-1", "payload": "{\"total\": 1.10}", "note": "{\"a\": 1}", "tags": [1.0], "n": 12345678901234567890,
+        "gone": null, "live": true}"#;
+    let template = "{{ payload.total }} {{ note }} {{ tags }} {{ n }} {{ gone }} {{ live }} {% include 'foot' %}\n";
+    let output = render(template, row);
+    assert_eq!(stdout(&output), "1.10 {\"a\": 1} [1.0] 12345678901234567890 null true e-1", "{}", stderr(&output));
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    assert_eq!(stdout(&render("{{ payload }}", r#"{"payload": "no JSON"}"#)), "no JSON");
+}
+
+#[test]
+fn render_says_where_a_template_fails_and_what_cannot_be_read() {
+    let failed = render("{\n{{ payload.total }}", r#"{"payload": {}}"#);
+    assert_eq!(stderr(&failed), "error: template \"order\", line 2, column 4: `payload.total` is undefined\n");
+    assert_eq!((failed.status.code(), stdout(&failed).as_str()), (Some(1), ""));
+    let wrong = render("{{ a b }}", "{}");
+    assert!(stderr(&wrong).starts_with("error: templates/order.j2:1:6: syntax error: "), "{}", stderr(&wrong));
+    assert_eq!(wrong.status.code(), Some(1));
+    for row in ["[]", "{"] {
+        let unreadable = render("x", row);
+        assert!(stderr(&unreadable).starts_with("error: row.json is not a JSON object: "), "{}", stderr(&unreadable));
+        assert_eq!(unreadable.status.code(), Some(2));
+    }
+    for args in [["nosuch", "Cargo.toml"], ["nosuch.j2", "Cargo.toml"]] {
+        let output = run(&["render", "--templates", "src", "--template", args[0], "--row", args[1]]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
 }

@@ -7,6 +7,8 @@ pub mod dead_letters;
 pub mod http;
 pub mod letters_json;
 pub mod letters_view;
+pub mod render;
+pub mod run;
 pub mod signals;
 pub mod status;
 pub mod view;
@@ -75,6 +77,8 @@ pub enum Command {
     DeadLetters(Box<DeadLetters>),
     /// Go on after a pause that the relay made because too many events were rejected
     Resume(Resume),
+    /// Show what a template makes of a row, without database and broker
+    Render(Render),
     /// Print the reference configuration: every field with default and meaning
     Config,
     /// Turn a Debezium connector's configuration into an outboxd.toml, and say what it does not carry over
@@ -141,6 +145,20 @@ pub struct Health {
     /// Ask whether events can flow, not only whether the process works
     #[arg(long)]
     pub ready: bool,
+}
+
+/// `outboxd render`
+#[derive(Debug, Args)]
+pub struct Render {
+    /// The template: its name in the directory, or its file
+    #[arg(long, value_name = "TEMPLATE")]
+    pub template: String,
+    /// A JSON object whose members are the row's columns
+    #[arg(long, value_name = "FILE")]
+    pub row: PathBuf,
+    /// The directory of the templates
+    #[arg(long, value_name = "DIR", default_value = "templates")]
+    pub templates: PathBuf,
 }
 
 /// `outboxd demo`

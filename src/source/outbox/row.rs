@@ -53,10 +53,15 @@ impl<'a> Row<'a> {
 
     /// The record's timestamp, milliseconds since 1970: this column, else (NULL, infinity) the commit time.
     pub fn timestamp_ms(&self, place: Place) -> Result<i64, String> {
-        Ok(unix_ms(self.time(place)?.unwrap_or(self.committed_at)))
+        self.timestamp(place).map(unix_ms)
     }
 
-    /// A column as a time, in microseconds since 2000-01-01 UTC; `None` when it is NULL, infinite or not there.
+    /// The same in microseconds since 2000.
+    pub fn timestamp(&self, place: Place) -> Result<i64, String> {
+        Ok(self.time(place)?.unwrap_or(self.committed_at))
+    }
+
+    /// The column alone: `None` when it is NULL, infinite or not there.
     pub fn time(&self, place: Place) -> Result<Option<i64>, String> {
         let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,

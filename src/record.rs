@@ -87,7 +87,14 @@ impl Headers {
     /// Adds a header; `None` is a header without a value.
     pub fn push(&mut self, name: &str, value: Option<&[u8]>) {
         self.push_with(name, |values| values.extend_from_slice(value.unwrap_or_default()));
-        if let (None, Some(span)) = (value, self.spans.last_mut()) {
+        if value.is_none() {
+            self.nullify();
+        }
+    }
+
+    /// The header that was added last has no value after all.
+    pub fn nullify(&mut self) {
+        if let Some(span) = self.spans.last_mut() {
             span.null = true;
         }
     }

@@ -12,7 +12,7 @@
 //! Each room takes its own slice (`&config::Kafka`), never the whole.
 
 mod connection;
-mod debezium;
+pub mod debezium;
 mod document;
 mod error;
 mod load;

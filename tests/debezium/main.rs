@@ -7,9 +7,13 @@
 mod support;
 
 mod case;
+mod compare;
+mod differences;
 mod fixture;
 mod matrix;
+mod pure;
 mod record;
+mod replay;
 mod takeover;
 mod topics;
 

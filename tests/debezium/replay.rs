@@ -2,12 +2,11 @@
 //! Debezium has published.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::differences::{DIFFERENCES, Difference, Part};
-use crate::fixture::{Fixture, Record, Stage};
+use crate::compare::{self, Found, Scope};
+use crate::fixture::{Fixture, Record};
 use crate::record::PARTITIONS;
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
@@ -43,37 +42,15 @@ fn outboxd_publishes_what_debezium_publishes() {
         for fixture in fixtures {
             let records = Topics::of_case(seen, &fixture.case, &names);
             let records: Vec<Record> = records.into_iter().map(|seen| Record::of(seen, *begun_ms)).collect();
-            found.extend(differences(fixture, &records, letters.get(&fixture.case).map_or(&[], Vec::as_slice)));
+            found.extend(compare::differences(
+                fixture,
+                &records,
+                letters.get(&fixture.case).map_or(&[], Vec::as_slice),
+            ));
         }
     }
-    let is_listed = |found: &&Found| DIFFERENCES.iter().any(|listed| listed.covers(&found.case, found.part));
-    let unlisted: Vec<String> = found.iter().filter(|found| !is_listed(found)).map(Found::to_string).collect();
-    let cases: BTreeSet<&str> =
-        found.iter().filter(|found| !is_listed(found)).map(|found| found.case.as_str()).collect();
-    assert!(unlisted.is_empty(), "{} of {} cases differ:\n{}", cases.len(), fixtures.len(), unlisted.join("\n"));
-    if only.is_empty() {
-        let gone =
-            DIFFERENCES.iter().filter(|listed| !found.iter().any(|found| listed.covers(&found.case, found.part)));
-        let gone: Vec<String> = gone.map(Difference::to_string).collect();
-        assert!(gone.is_empty(), "these differ no more:\n{}", gone.join("\n"));
-    }
-}
-
-/// A difference in a record of a case, counted from 1, or in all of it.
-struct Found {
-    case: String,
-    part: Part,
-    record: Option<usize>,
-    debezium: String,
-    outboxd: String,
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let record = self.record.map(|number| format!(", record {number}")).unwrap_or_default();
-        let Found { case, part, debezium, outboxd, .. } = self;
-        write!(f, "{case}{record}, {part:?}\n    Debezium: {debezium}\n    outboxd:  {outboxd}")
-    }
+    let scope = if only.is_empty() { Scope::Servers } else { Scope::Some };
+    compare::judge(&fixtures, &found, scope);
 }
 
 /// Fixtures whose rows a relay has settled.
@@ -102,18 +79,15 @@ impl<'a> Stand<'a> {
     fn run(&self) -> (Vec<Found>, Run<'a>) {
         let mut found = Vec::new();
         // What Debezium does not begin with would keep the others from beginning, too.
-        let (refused, begun): (Vec<&'a Fixture>, Vec<&'a Fixture>) = self.fixtures.iter().partition(|f| is_refused(f));
-        for fixture in refused.into_iter().filter(|fixture| self.refusal(fixture).is_none()) {
-            let (debezium, outboxd) = (failure(fixture), "begins".to_string());
-            found.push(Found { case: fixture.case.clone(), part: Part::Accepted, record: None, debezium, outboxd });
-        }
+        let (refused, begun): (Vec<&'a Fixture>, Vec<&'a Fixture>) =
+            self.fixtures.iter().partition(|f| compare::is_refused(f));
+        found.extend(refused.into_iter().filter(|fixture| self.refusal(fixture).is_none()).map(Found::accepted));
         let mut running = begun;
         if self.config(&running).run(&["init"]).code != Some(0) {
             running.retain(|fixture| match self.refusal(fixture) {
                 None => true,
                 Some(outboxd) => {
-                    let case = fixture.case.clone();
-                    found.push(Found { case, part: Part::Refused, record: None, debezium: outcome(fixture), outboxd });
+                    found.push(Found::refused(fixture, outboxd));
                     false
                 }
             });
@@ -192,57 +166,6 @@ fn block(fixture: &Fixture) -> String {
     block.insert("preset".to_string(), "debezium".into());
     block.insert("debezium".to_string(), options.into());
     block.to_string()
-}
-
-fn differences(fixture: &Fixture, records: &[Record], letters: &[String]) -> Vec<Found> {
-    let found = |part, record: Option<usize>, debezium: String, outboxd: String| Found {
-        case: fixture.case.clone(),
-        part,
-        record,
-        debezium,
-        outboxd,
-    };
-    let mut all = Vec::new();
-    if fixture.failure.is_some() {
-        let part = if letters.is_empty() { Part::GoesOn } else { Part::Parked };
-        all.push(found(part, None, failure(fixture), letters.join("; ")));
-    }
-    if fixture.records.len() != records.len() {
-        let outboxd = format!("{} records {records:?}, parked: {letters:?}", records.len());
-        all.push(found(Part::Records, None, outcome(fixture), outboxd));
-        return all;
-    }
-    for (number, (theirs, ours)) in fixture.records.iter().zip(records).enumerate() {
-        let mut differ = |part, theirs: String, ours: String| {
-            if theirs != ours {
-                all.push(found(part, Some(number + 1), theirs, ours));
-            }
-        };
-        differ(Part::Topic, theirs.topic.clone(), ours.topic.clone());
-        differ(Part::Key, format!("{:?}", theirs.key), format!("{:?}", ours.key));
-        differ(Part::Value, format!("{:?}", theirs.value), format!("{:?}", ours.value));
-        differ(Part::Headers, format!("{:?}", theirs.headers), format!("{:?}", ours.headers));
-        let time = |record: &Record| format!("{:?}, {}", record.timestamp, record.timestamp_type);
-        differ(Part::Timestamp, time(theirs), time(ours));
-        differ(Part::Partition, format!("{:?}", theirs.partition), format!("{:?}", ours.partition));
-    }
-    all
-}
-
-/// True when Debezium does not begin.
-fn is_refused(fixture: &Fixture) -> bool {
-    fixture.failure.as_ref().is_some_and(|failure| match failure.at {
-        Stage::Registration | Stage::Start => true,
-        Stage::LastStatement => false,
-    })
-}
-
-fn outcome(fixture: &Fixture) -> String {
-    format!("{} records {:?}{}", fixture.records.len(), fixture.records, failure(fixture))
-}
-
-fn failure(fixture: &Fixture) -> String {
-    fixture.failure.as_ref().map(|failure| format!(" ends: {}", failure.exceptions.join(", by "))).unwrap_or_default()
 }
 
 fn now_ms() -> i64 {

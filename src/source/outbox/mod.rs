@@ -15,7 +15,8 @@ use std::collections::HashMap;
 pub use keep::{Kept, block};
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
-pub use row::{Row, unix_ms};
+pub use row::{Row, unix_micros, unix_ms};
+pub use value::parse_time;
 
 use crate::column::Type;
 use crate::config;
@@ -63,6 +64,8 @@ pub struct Outbox {
     /// Other tables of the publication, as `schema.name`: their rows are counted and ignored.
     others: Vec<String>,
     relations: HashMap<u32, Table>,
+    /// What stands for types that are not built in.
+    known_types: HashMap<u32, u32>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
     /// Of the cells, where no table describes them.
@@ -123,6 +126,7 @@ impl Outbox {
             encoding: Encoding::Binary,
             others: Vec::new(),
             relations: HashMap::new(),
+            known_types: HashMap::new(),
             transaction: None,
             scratch: Vec::new(),
         }
@@ -135,6 +139,7 @@ impl Outbox {
         self.encoding = encoding;
         self.others = others;
         self.relations.clear();
+        self.known_types.clear();
         self.transaction = None;
     }
 
@@ -198,11 +203,16 @@ impl Outbox {
                 None => Step::Nothing,
             }),
             Message::StreamAbort => Ok(Step::Odd(Odd::StrayAbort)),
-            Message::Origin { .. }
-            | Message::Type { .. }
-            | Message::Update { .. }
-            | Message::Delete { .. }
-            | Message::Truncate => Ok(Step::Nothing),
+            Message::Type { oid, schema, name } => {
+                match Type::named(schema, name) {
+                    Some(known) => drop(self.known_types.insert(oid, known)),
+                    None => drop(self.known_types.remove(&oid)),
+                }
+                Ok(Step::Nothing)
+            }
+            Message::Origin { .. } | Message::Update { .. } | Message::Delete { .. } | Message::Truncate => {
+                Ok(Step::Nothing)
+            }
         }
     }
 
@@ -224,7 +234,7 @@ impl Outbox {
             self.relations.insert(relation.id, table);
             return Ok(Step::Nothing);
         };
-        let mapping = Mapping::new(relation, outbox, &self.outboxes[outbox], &self.layout)?;
+        let mapping = Mapping::new(relation, &self.known_types, outbox, &self.outboxes[outbox], &self.layout)?;
         let unreadable = self.unreadable(&mapping);
         self.relations.insert(relation.id, Table::Outbox(mapping));
         Ok(match (self.encoding, unreadable) {
@@ -370,8 +380,17 @@ impl Table {
 
 impl Mapping {
     /// A table as the server described it, mapped.
-    fn new(relation: &Relation<'_>, at: usize, outbox: &config::Outbox, layout: &Layout) -> Result<Mapping> {
-        let type_of = |column: &RelationColumn<'_>| Type { oid: column.type_oid, modifier: column.type_modifier };
+    fn new(
+        relation: &Relation<'_>,
+        known_types: &HashMap<u32, u32>,
+        at: usize,
+        outbox: &config::Outbox,
+        layout: &Layout,
+    ) -> Result<Mapping> {
+        let type_of = |column: &RelationColumn<'_>| {
+            let oid = *known_types.get(&column.type_oid).unwrap_or(&column.type_oid);
+            Type { oid, modifier: column.type_modifier }
+        };
         let mut mapping = Mapping {
             table: format!("table \"{}.{}\"", relation.schema, relation.name),
             schema_and_name: (relation.schema.to_owned(), relation.name.to_owned()),

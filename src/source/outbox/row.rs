@@ -58,6 +58,11 @@ impl<'a> Row<'a> {
 
     /// The same in microseconds since 2000.
     pub fn timestamp(&self, place: Place) -> Result<i64, String> {
+        Ok(self.time(place)?.unwrap_or(self.committed_at))
+    }
+
+    /// The column alone: `None` when it is NULL, infinite or not there.
+    pub fn time(&self, place: Place) -> Result<Option<i64>, String> {
         let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,
             Cell::Time(time) => Some(*time),
@@ -66,8 +71,7 @@ impl<'a> Row<'a> {
                 Some(parse_time(&text).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
             }
         };
-        let finite = time.filter(|time| *time != i64::MAX && *time != i64::MIN);
-        Ok(finite.unwrap_or(self.committed_at))
+        Ok(time.filter(|time| *time != i64::MAX && *time != i64::MIN))
     }
 
     /// A column as text, for people; what is not UTF-8 in it is replaced.
@@ -82,7 +86,12 @@ impl<'a> Row<'a> {
     }
 }
 
+/// Microseconds since 1970 of a PostgreSQL time.
+pub fn unix_micros(pg_micros: i64) -> i64 {
+    pg_micros.saturating_add(EPOCH_MICROS)
+}
+
 /// Milliseconds since 1970 of a PostgreSQL time.
 pub fn unix_ms(pg_micros: i64) -> i64 {
-    pg_micros.saturating_add(EPOCH_MICROS).div_euclid(1000)
+    unix_micros(pg_micros).div_euclid(1000)
 }

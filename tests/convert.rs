@@ -27,9 +27,6 @@ const FILES: [(&str, i32); 7] = [
 /// The secret that every file holds.
 const SECRET: &str = "hunter2";
 
-/// Whether the configuration has presets and the routes' timestamp: until it does, they are taken out before it is loaded.
-const LOADER_KNOWS_PRESETS: bool = false;
-
 #[test]
 fn each_file_becomes_what_stands_beside_it() {
     for (file, code) in FILES {
@@ -133,18 +130,7 @@ fn the_document_shows_real_output() {
 
 /// Whether the project's own configuration takes the TOML.
 fn loads(toml: &str) -> Result<(), String> {
-    let mut table: toml::Table = toml.parse().map_err(|error: toml::de::Error| error.to_string())?;
-    if !LOADER_KNOWS_PRESETS {
-        table.remove("route");
-        for outbox in table["outbox"].as_array_mut().expect("there is an [[outbox]]") {
-            let outbox = outbox.as_table_mut().expect("it is a table");
-            outbox.remove("preset").expect("every [[outbox]] has its preset");
-            outbox.remove("debezium");
-        }
-    }
-    Config::from_toml(&table.to_string(), "outboxd.toml", std::iter::empty())
-        .map(drop)
-        .map_err(|error| error.to_string())
+    Config::from_toml(toml, "outboxd.toml", std::iter::empty()).map(drop).map_err(|error| error.to_string())
 }
 
 /// Compares with the file beside it, or writes it.

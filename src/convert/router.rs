@@ -17,13 +17,12 @@ enum Shape {
 }
 
 /// The router's options, in the order in which they are written.
-static OPTIONS: [(&str, Shape); 19] = [
+static OPTIONS: [(&str, Shape); 18] = [
     ("table.field.event.id", Shape::Text),
     ("table.field.event.key", Shape::Text),
     ("table.field.event.type", Shape::Text),
     ("table.field.event.timestamp", Shape::Text),
     ("table.field.event.payload", Shape::Text),
-    ("table.field.event.schema.version", Shape::Text),
     (PLACEMENT, Shape::Text),
     ("table.field.additional.missing", Shape::Words(&["error", "ignore"])),
     ("table.op.invalid.behavior", Shape::Words(&["warn", "error", "fatal"])),
@@ -149,6 +148,9 @@ fn options(work: &mut Work, router: Router) -> Section {
     old_names(work, &mut options);
     if let Some(version) = options.remove("plugin.version") {
         work.not_needed(version.origin, "outboxd has the router built in");
+    }
+    if let Some(version) = options.remove("table.field.event.schema.version") {
+        work.not_needed(version.origin, "it shows in schemas only, which records here do not carry");
     }
     if let Some(mode) = options.remove("field.name.adjustment.mode") {
         if mode.is("none") {

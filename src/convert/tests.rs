@@ -337,13 +337,14 @@ fn old_names_are_known() {
         ("table.field.payload", "table.field.event.payload", "body"),
         ("table.field.payload.id", "table.field.event.key", "key"),
         ("table.field.event.payload.id", "table.field.event.key", "key"),
-        ("table.field.schema.version", "table.field.event.schema.version", "v"),
     ] {
         let option = format!("transforms.outbox.{old}");
         let conversion = with(&[(&option, value)]);
         let line = format!("\"{new}\" = \"{value}\"  # {option}");
         assert!(conversion.toml.contains(&line) && !conversion.findings.is_loss(), "{old}: {}", conversion.toml);
     }
+    let option = "transforms.outbox.table.field.schema.version";
+    assert!(names(&with(&[(option, "v")]).findings.not_needed).contains(&option));
     let option = "transforms.outbox.table.fields.additional.error.on.missing";
     assert!(with(&[(option, "false")]).toml.contains(r#""table.field.additional.missing" = "ignore""#));
     let findings = with(&[("topic.prefix", "-"), ("database.server.name", "shop")]).findings;

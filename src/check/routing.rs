@@ -87,6 +87,10 @@ fn object(columns: &Columns, row: &SampleRow) -> String {
 pub(super) fn columns_sampled(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
     let mut sampled = columns_named(config, outbox);
     sampled.extend(outbox.columns.names().map(str::to_owned));
+    // What its preset reads by its own name.
+    let mut layout = Layout::default();
+    Router::new(&Rules::default(), std::slice::from_ref(outbox), &mut layout);
+    sampled.extend(layout.further().map(str::to_owned));
     sampled.remove(&outbox.columns.payload);
     sampled
 }

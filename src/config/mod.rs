@@ -22,6 +22,7 @@ mod properties;
 mod reference;
 mod rules;
 mod schema;
+mod system;
 mod value;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ pub use debezium::Debezium;
 pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
 pub use reference::{reference, reference_markdown};
+pub use system::System;
 
 /// The whole configuration, valid by construction.
 #[derive(Debug, Clone)]
@@ -158,6 +160,8 @@ pub enum Preset {
     Outboxd,
     /// That of Debezium's outbox event router, with its options.
     Debezium(Box<Debezium>),
+    /// That of another system.
+    System(System),
 }
 
 /// Where an outbox's events are written.

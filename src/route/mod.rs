@@ -8,8 +8,10 @@ mod debezium;
 mod headers;
 mod json;
 mod matching;
+mod object;
 mod pattern;
 mod preset;
+mod system;
 mod value;
 
 use crate::config;

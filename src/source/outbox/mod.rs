@@ -16,6 +16,7 @@ pub use keep::{Kept, block};
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
 pub use row::{Row, unix_ms};
+pub use value::Moment;
 
 use crate::column::Type;
 use crate::config;

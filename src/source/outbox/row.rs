@@ -53,6 +53,11 @@ impl<'a> Row<'a> {
 
     /// The record's timestamp, milliseconds since 1970: this column, else (NULL, infinity) the commit time.
     pub fn timestamp_ms(&self, place: Place) -> Result<i64, String> {
+        self.time(place).map(|time| unix_ms(time.unwrap_or(self.committed_at)))
+    }
+
+    /// A column's time, microseconds since 2000-01-01 UTC; none when it is NULL or infinite.
+    pub fn time(&self, place: Place) -> Result<Option<i64>, String> {
         let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,
             Cell::Time(time) => Some(*time),
@@ -61,8 +66,7 @@ impl<'a> Row<'a> {
                 Some(parse_time(&text).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
             }
         };
-        let finite = time.filter(|time| *time != i64::MAX && *time != i64::MIN);
-        Ok(unix_ms(finite.unwrap_or(self.committed_at)))
+        Ok(time.filter(|time| *time != i64::MAX && *time != i64::MIN))
     }
 
     /// A column as text, for people; what is not UTF-8 in it is replaced.

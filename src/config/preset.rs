@@ -30,7 +30,11 @@ pub(super) fn preset(reader: &mut Reader<'_, '_>) -> (Preset, Option<Columns>) {
 pub(super) fn table(reader: &mut Reader<'_, '_>, preset: &Preset) -> OutboxSource {
     let table = reader.read("table", |typed| load::table_name(&value::text(typed)?)).expect("table has a default");
     let Preset::System(system) = preset else { return table };
-    if reader.place("table").is_some() || reader.place("message_prefix").is_some() {
+    if reader.place("message_prefix").is_some() {
+        reader.refuse("message_prefix", Fault::new("is set, and this preset is for a table"));
+        return table;
+    }
+    if reader.place("table").is_some() {
         return table;
     }
     match system.table() {

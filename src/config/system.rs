@@ -89,11 +89,9 @@ impl System {
             System::Watermill | System::WatermillForwarder => {
                 Columns { timestamp: some("created_at"), ..bare("uuid", "payload") }
             }
-            System::Goharvest => Columns {
-                aggregate_id: some("kafka_key"),
-                timestamp: some("create_time"),
-                ..bare("id", "kafka_value")
-            },
+            System::Goharvest => {
+                Columns { aggregate_id: some("kafka_key"), timestamp: some("create_time"), ..bare("id", "kafka_value") }
+            }
             System::TomorrowOne => {
                 Columns { aggregate_id: some("key"), timestamp: some("created"), ..bare("id", "value") }
             }

@@ -13,10 +13,7 @@ pub(super) struct DjangoOutboxPattern {
 
 impl DjangoOutboxPattern {
     pub(super) fn new(layout: &mut Layout) -> DjangoOutboxPattern {
-        DjangoOutboxPattern {
-            destination: Column::new("destination", layout),
-            headers: Column::new("headers", layout),
-        }
+        DjangoOutboxPattern { destination: Column::new("destination", layout), headers: Column::new("headers", layout) }
     }
 }
 

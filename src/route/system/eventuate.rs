@@ -46,14 +46,17 @@ impl Make for Eventuate {
     fn headers(&self, row: &Row<'_>, _out: &mut Headers) -> Result<(), String> {
         match self.published.bytes(row) {
             None | Some(b"0" | b"f") => Ok(()),
-            Some(_) => Err("it was written as published already, and Eventuate does not send such a message; on PostgreSQL 15 \
+            Some(_) => Err(
+                "it was written as published already, and Eventuate does not send such a message; on PostgreSQL 15 \
                  and later the publication can leave it out: WHERE (published = 0)"
-                .to_owned()),
+                    .to_owned(),
+            ),
         }
     }
 
     fn value<'a>(&self, row: &Row<'a>, out: &mut Vec<u8>) -> Result<Value<'a>, String> {
-        let headers = needed(row, self.headers.place, self.headers.name).map_err(|problem| format!("its value {problem}"))?;
+        let headers =
+            needed(row, self.headers.place, self.headers.name).map_err(|problem| format!("its value {problem}"))?;
         let mut has_id = false;
         let visited = object::each(headers, |name, _| has_id |= name == "ID");
         visited.map_err(|error| not_an_object("headers column", &error))?;
@@ -66,7 +69,8 @@ impl Make for Eventuate {
         out.extend_from_slice(b"{\"payload\":");
         match row.bytes(Place::PAYLOAD) {
             Some(payload) => {
-                let text = std::str::from_utf8(payload).map_err(|error| format!("its payload is not UTF-8: {error}"))?;
+                let text =
+                    std::str::from_utf8(payload).map_err(|error| format!("its payload is not UTF-8: {error}"))?;
                 serde_json::to_writer(&mut *out, text).expect("a string is JSON, and a buffer takes it");
             }
             None => out.extend_from_slice(b"null"),

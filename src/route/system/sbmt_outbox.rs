@@ -85,9 +85,11 @@ impl Make for SbmtOutbox {
     fn key(&self, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
         let options = self.options(row).map_err(|problem| format!("is not known: {problem}"))?;
         if options.partition_key.is_some() && options.partition.is_none() {
-            return Err("is not all that chooses its partition: options.partition_key is hashed by another algorithm in \
+            return Err(
+                "is not all that chooses its partition: options.partition_key is hashed by another algorithm in \
                  sbmt-outbox; write key = \"…\" in a [[route]]"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         out.extend_from_slice(options.key.as_deref().unwrap_or_default().as_bytes());
         Ok(options.key.is_some())

@@ -213,8 +213,7 @@ const SOURCE: &str = "[[route]]\nheaders = { x-source = 'shop' }";
 #[test]
 fn tomorrow_one_numbers_its_records_in_eight_bytes() {
     let made = make("tomorrow-one", SOURCE, &TOMORROW_ONE).unwrap();
-    let expected =
-        [("x-value-type", "a.B"), ("x-sequence", "[0, 0, 0, 0, 0, 0, 1, 2]"), ("x-source", "shop")];
+    let expected = [("x-value-type", "a.B"), ("x-sequence", "[0, 0, 0, 0, 0, 0, 1, 2]"), ("x-source", "shop")];
     assert_eq!(made.headers, headers(&expected));
     assert_eq!((made.key.as_deref(), made.value.as_deref()), (Some("k"), Some("[0, 255]")));
     let made = make("tomorrow-one", SOURCE, &with(&TOMORROW_ONE, &[("key", None), ("headers", None)])).unwrap();
@@ -304,7 +303,10 @@ fn watermill_sends_a_message_where_the_route_says() {
     let made = make("watermill", TO_ORDERS, &with(&WATERMILL, &[("payload", None), ("metadata", None)])).unwrap();
     assert_eq!((made.value, made.headers.len()), (None, 1));
     let (reason, words) = rejection("watermill", "", &WATERMILL);
-    assert_eq!((reason, words.as_str()), ("topic", "its topic stands in no column: write topic = \"…\" in a [[route]]"));
+    assert_eq!(
+        (reason, words.as_str()),
+        ("topic", "its topic stands in no column: write topic = \"…\" in a [[route]]")
+    );
     let taken = with(&WATERMILL, &[("metadata", Some(r#"{"_watermill_message_uuid":"x"}"#))]);
     let (_, words) = rejection("watermill", TO_ORDERS, &taken);
     assert!(words.contains("its metadata has _watermill_message_uuid"), "{words}");
@@ -457,7 +459,10 @@ fn sbmt_options_that_cannot_be_followed_are_rejected() {
         assert!(words.contains(message), "{words}");
     }
     let (reason, words) = rejection("sbmt-outbox", "", &SBMT);
-    assert_eq!((reason, words.as_str()), ("topic", "its topic stands in no column: write topic = \"…\" in a [[route]]"));
+    assert_eq!(
+        (reason, words.as_str()),
+        ("topic", "its topic stands in no column: write topic = \"…\" in a [[route]]")
+    );
 }
 
 const PG: [Cell<'_>; 13] = [
@@ -629,5 +634,33 @@ fn every_word_is_a_preset_with_its_own_columns_and_table() {
                 assert!(["watermill", "brighter", "sbmt-outbox", "django-automate"].contains(&word), "{word}");
             }
         }
+    }
+}
+
+#[test]
+fn a_preset_of_a_table_takes_no_prefix_and_no_options_of_debezium() {
+    let base = "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\npreset = 'cap'\n";
+    let refused =
+        |more: &str| Config::from_toml(&format!("{base}{more}"), "f.toml", std::iter::empty()).unwrap_err().to_string();
+    let words = refused("message_prefix = 'x'");
+    assert!(words.contains("outbox.message_prefix: is set, and this preset is for a table"), "{words}");
+    let words = refused("debezium = { a = 'b' }");
+    assert!(words.contains("needs preset = \"debezium\" or \"quarkus\""), "{words}");
+}
+
+#[test]
+fn keys_that_keep_the_order_of_a_thing_may_be_parked_together() {
+    let read = |preset: &str| {
+        let text = format!(
+            "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\npreset = '{preset}'\n[[route]]\ntopic = 't'\n\
+             [dead_letter]\norder = 'park-key'"
+        );
+        Config::from_toml(&text, "f.toml", std::iter::empty())
+    };
+    for preset in ["goharvest", "eventuate", "debezium", "yantra"] {
+        assert!(read(preset).is_ok(), "{preset}");
+    }
+    for preset in ["outboxd", "cap", "watermill-forwarder", "django-outbox-pattern"] {
+        assert!(read(preset).unwrap_err().to_string().contains("park-key"), "{preset}");
     }
 }

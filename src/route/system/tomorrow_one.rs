@@ -42,7 +42,8 @@ impl Make for TomorrowOne {
             visited.map_err(|error| not_an_object("headers column", &error))?;
         }
         let id = String::from_utf8_lossy(row.bytes(Place::ID).unwrap_or_default());
-        let sequence: i64 = id.parse().map_err(|_| format!("its id \"{id}\" is not a number, as x-sequence needs it"))?;
+        let sequence: i64 =
+            id.parse().map_err(|_| format!("its id \"{id}\" is not a number, as x-sequence needs it"))?;
         out.push("x-sequence", Some(&sequence.to_be_bytes()));
         Ok(())
     }

@@ -664,3 +664,19 @@ fn keys_that_keep_the_order_of_a_thing_may_be_parked_together() {
         assert!(read(preset).unwrap_err().to_string().contains("park-key"), "{preset}");
     }
 }
+
+#[test]
+fn the_document_has_every_word_and_its_examples_are_valid() {
+    let document = include_str!("../../../docs/presets.md");
+    for (word, _) in System::WORDS {
+        assert!(document.contains(&format!("\n| `{word}` | ")), "{word}");
+    }
+    let base = "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n";
+    let examples = document.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+    let examples: Vec<&str> = examples.collect();
+    assert_eq!(examples.len(), 6);
+    for example in examples {
+        let read = Config::from_toml(&format!("{base}{example}"), "presets.md", std::iter::empty());
+        assert!(read.is_ok(), "{example}{}", read.unwrap_err());
+    }
+}

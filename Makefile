@@ -21,7 +21,7 @@ SCRIPTS := scripts/setup scripts/cache-dir .ci/run $(wildcard scripts/fuzz)
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 .PHONY: build
 build: ## build the release binary
@@ -59,6 +59,16 @@ soak: ## break everything at random for MINUTES=60 under RATE=2000 events/s, aft
 bench: ## race against the limits of this machine; BENCH="--debezium" with the incumbent, "--events 100000 --rounds 1 --only one-row" for less
 	scripts/setup $(if $(findstring --debezium,$(BENCH)),race,test)
 	cargo bench --locked --bench race -- $(BENCH)
+
+.PHONY: record-debezium
+record-debezium: ## record what the real Debezium publishes, for tests/debezium; ONLY=part,of,names for some cases
+	scripts/setup race
+	OUTBOXD_RECORD_ONLY=$(ONLY) cargo test --locked --test debezium -- --ignored --nocapture record::
+
+.PHONY: test-debezium
+test-debezium: ## take over from the real Debezium, under load
+	scripts/setup race
+	cargo test --locked --test debezium -- --ignored --nocapture --test-threads=1 takeover::
 
 .PHONY: mutants
 mutants: ## put defects into a copy of the pure rooms: the simulation must notice each (part of `make test`)

@@ -18,6 +18,7 @@ use outboxd::lsn::{Lsn, Position};
 use outboxd::route::Router;
 use outboxd::source::outbox::{Layout, Outbox, Row, Step};
 use outboxd::source::{Encoding, pgoutput};
+use outboxd::template::{Columns, Templates, Typed};
 
 #[global_allocator]
 static COUNTED: AllocProfiler = AllocProfiler::system();
@@ -78,6 +79,27 @@ fn ledger(bencher: Bencher) {
 fn pipeline(bencher: Bencher) {
     let mut corridor = Corridor::new();
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| corridor.flow());
+}
+
+/// An order of 500 bytes, of which a template takes five fields.
+#[divan::bench]
+fn render(bencher: Bencher) {
+    let template = r#"{"id": {{ id | tojson }}, "order": {{ payload.order | tojson }}, "total": {{ payload.total | tojson }},
+        "currency": {{ payload.currency | tojson }}, "at": "{{ payload.at | iso }}", "items": {{ payload.lines | length }}}"#;
+    let line = r#"{"sku": "A-4711-XL", "name": "a thing of some length", "quantity": 2, "price": 12.50}"#;
+    let mut payload = format!(
+        r#"{{"order": "o-1000123", "customer": "c-42", "total": 75.00, "currency": "EUR", "at": "2026-11-16 04:06:00.5+01", "lines": [{line}, {line}, {line}]"#
+    );
+    payload.push_str(&format!(r#", "note": "{}"}}"#, "n".repeat(500 - 13 - payload.len())));
+    assert_eq!(payload.len(), 500);
+    let templates = Templates::from_sources([("order".to_owned(), template.to_owned())]).unwrap();
+    let mut out = Vec::new();
+    bencher.counter(ItemsCount::new(1_usize)).bench_local(|| {
+        out.clear();
+        let columns = Columns(vec![("id", Typed::Text("e-1")), ("payload", Typed::Json(payload.as_bytes()))]);
+        templates.render("order", &columns, &mut out, 1 << 20).unwrap();
+        black_box(&out);
+    });
 }
 
 /// Reads the stream, and shows each row.

@@ -32,10 +32,33 @@ impl Type {
     pub const JSON: u32 = 114;
     pub const NUMERIC: u32 = 1700;
     pub const JSONB: u32 = 3802;
+    pub const TEXT_ARRAY: u32 = 1009;
+    /// hstore has an OID of its own in every database; no server gives this one away.
+    pub const HSTORE: u32 = u32::MAX;
 
     /// A built-in type without a modifier.
     pub fn of(oid: u32) -> Type {
         Type { oid, modifier: -1 }
+    }
+
+    /// The OID that stands for a type that is not built in, by the name that the WAL gives it: of a domain, the type below it.
+    pub fn named(schema: &str, name: &str) -> Option<u32> {
+        match (schema, name) {
+            ("pg_catalog", name) => match name.strip_prefix('_') {
+                Some(of) => BUILT_IN.iter().find(|(known, ..)| *known == of).map(|(_, _, array)| *array),
+                None => BUILT_IN.iter().find(|(known, ..)| *known == name).map(|(_, oid, _)| *oid),
+            },
+            (_, "hstore") => Some(Type::HSTORE),
+            // An array of a type that is not built in, by PostgreSQL's own habit of naming it.
+            (_, name) if name.starts_with('_') => Some(Type::TEXT_ARRAY),
+            _ => None,
+        }
+    }
+
+    /// The type of an array's elements.
+    pub fn element(self) -> Option<Type> {
+        let found = BUILT_IN.iter().find(|(_, _, array)| *array == self.oid);
+        found.map(|(_, oid, _)| Type { oid: *oid, modifier: self.modifier })
     }
 
     /// One number for both, to be stored.
@@ -61,6 +84,41 @@ impl Type {
     }
 }
 
+/// Built-in types: name, OID, and OID of an array of them (pg_type.dat).
+const BUILT_IN: [(&str, u32, u32); 31] = [
+    ("bool", 16, 1000),
+    ("bytea", 17, 1001),
+    ("name", 19, 1003),
+    ("int8", 20, 1016),
+    ("int2", 21, 1005),
+    ("int4", 23, 1007),
+    ("text", 25, 1009),
+    ("oid", 26, 1028),
+    ("json", 114, 199),
+    ("xml", 142, 143),
+    ("point", 600, 1017),
+    ("cidr", 650, 651),
+    ("float4", 700, 1021),
+    ("float8", 701, 1022),
+    ("macaddr8", 774, 775),
+    ("money", 790, 791),
+    ("macaddr", 829, 1040),
+    ("inet", 869, 1041),
+    ("bpchar", 1042, 1014),
+    ("varchar", 1043, 1015),
+    ("date", 1082, 1182),
+    ("time", 1083, 1183),
+    ("timestamp", 1114, 1115),
+    ("timestamptz", 1184, 1185),
+    ("interval", 1186, 1187),
+    ("timetz", 1266, 1270),
+    ("bit", 1560, 1561),
+    ("varbit", 1562, 1563),
+    ("numeric", 1700, 1231),
+    ("uuid", 2950, 2951),
+    ("jsonb", 3802, 3807),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +133,22 @@ mod tests {
         ] {
             assert_eq!(Type::from_bits(kind.to_bits()), kind);
         }
+    }
+
+    #[test]
+    fn types_are_found_by_the_names_in_the_wal() {
+        for (schema, name, expected) in [
+            ("pg_catalog", "int4", Some(23)),
+            ("pg_catalog", "_int4", Some(1007)),
+            ("public", "hstore", Some(Type::HSTORE)),
+            ("public", "_citext", Some(Type::TEXT_ARRAY)),
+            ("public", "citext", None),
+            ("public", "int4", None),
+            ("pg_catalog", "nothing", None),
+        ] {
+            assert_eq!(Type::named(schema, name), expected, "{schema}.{name}");
+        }
+        assert_eq!(Type { oid: 1231, modifier: 7 }.element(), Some(Type { oid: Type::NUMERIC, modifier: 7 }));
+        assert_eq!(Type::of(Type::TEXT).element(), None);
     }
 }

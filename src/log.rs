@@ -4,6 +4,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
@@ -50,17 +51,41 @@ impl FromStr for Filter {
 /// Starts logging; called once, before anything is logged.
 pub fn init(filter: Filter, format: Format) {
     let terminal = stderr().is_terminal();
-    let lines = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter.0)).with_writer(stderr);
+    let (lines, filter) = (tracing_subscriber::fmt().with_writer(stderr), EnvFilter::new(filter.0));
     let readable = match format {
         Format::Auto => terminal,
         Format::Text => true,
         Format::Json => false,
     };
     if readable {
-        lines.compact().with_target(false).with_ansi(coloured(&stderr())).init();
+        let lines = lines.compact().with_target(false).with_ansi(coloured(&stderr()));
+        let lines = lines.with_env_filter(filter).with_filter_reloading();
+        let handle = lines.reload_handle();
+        remember(move |filter| handle.reload(filter).is_ok());
+        lines.init();
     } else {
-        lines.json().flatten_event(true).with_current_span(false).init();
+        let lines = lines.json().flatten_event(true).with_current_span(false);
+        let lines = lines.with_env_filter(filter).with_filter_reloading();
+        let handle = lines.reload_handle();
+        remember(move |filter| handle.reload(filter).is_ok());
+        lines.init();
     }
+}
+
+/// Another filter from now on.
+pub fn set(filter: Filter) {
+    if let Some(change) = CHANGE.get() {
+        assert!(change(EnvFilter::new(filter.0)), "the subscriber lives as long as the process");
+    }
+}
+
+type Change = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+
+/// How the filter is changed; its type depends on the format.
+static CHANGE: OnceLock<Change> = OnceLock::new();
+
+fn remember(change: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) {
+    assert!(CHANGE.set(Box::new(change)).is_ok(), "logging is started once");
 }
 
 /// Colour is for terminals, and for those who did not refuse it (<https://no-color.org>).

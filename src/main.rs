@@ -10,7 +10,6 @@ use clap::Parser;
 use cli::{Cli, Command, Failure, Outcome};
 use outboxd::config::{self, Config};
 use outboxd::error::Error;
-use outboxd::relay;
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
@@ -34,13 +33,16 @@ async fn dispatch(cli: Cli) -> Outcome {
     let config = || Config::load(cli.config.as_deref(), config::environment());
     match cli.command {
         Command::Init(args) => cli::init(&config()?, args).await,
-        Command::Run => Ok(relay::run(config()?, cli::signals::shutdown()?).await.map(|()| ExitCode::SUCCESS)?),
+        Command::Run => cli::run::run(cli.config.as_deref()).await,
         Command::Check(args) => cli::check(&config()?, args).await,
         Command::Status(args) => cli::status::run(&config()?, args).await,
         Command::Health(args) => cli::http::health(config()?.http.listen, args).await,
         Command::DeadLetters(args) => cli::dead_letters::run(&config()?, *args).await,
         Command::Resume(args) => cli::dead_letters::resume(&config()?, &args).await,
+        Command::Registry(cli::Registry::Check(args)) => cli::registry::check(&config()?, &args),
+        Command::Render(args) => cli::render::run(&args),
         Command::Config => cli::print(&config::reference()),
+        Command::Convert(args) => cli::convert::run(&args),
         Command::Demo(args) => cli::demo(args, cli::signals::shutdown()?).await,
         Command::Completions { shell } => cli::completions(shell),
         Command::Man { dir } => cli::man(dir.as_deref()),

@@ -20,6 +20,31 @@ pub struct Record<'a> {
     pub timestamp_ms: Option<i64>,
 }
 
+/// A record that outlives its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Preview {
+    pub topic: String,
+    pub partition: Option<i32>,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    pub timestamp_ms: Option<i64>,
+}
+
+impl From<Record<'_>> for Preview {
+    fn from(record: Record<'_>) -> Preview {
+        Preview {
+            topic: record.topic.to_owned(),
+            partition: record.partition,
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            headers: record.headers.iter().map(|(name, value)| (name.to_owned(), value.map(<[u8]>::to_vec))).collect(),
+            timestamp_ms: record.timestamp_ms,
+        }
+    }
+}
+
 impl Record<'_> {
     /// Its bytes as they travel, without Kafka's framing.
     pub fn bytes(&self) -> u64 {
@@ -62,7 +87,14 @@ impl Headers {
     /// Adds a header; `None` is a header without a value.
     pub fn push(&mut self, name: &str, value: Option<&[u8]>) {
         self.push_with(name, |values| values.extend_from_slice(value.unwrap_or_default()));
-        if let (None, Some(span)) = (value, self.spans.last_mut()) {
+        if value.is_none() {
+            self.nullify();
+        }
+    }
+
+    /// The header that was added last has no value after all.
+    pub fn nullify(&mut self) {
+        if let Some(span) = self.spans.last_mut() {
             span.null = true;
         }
     }

@@ -14,7 +14,20 @@ use outboxd::status::{Reason, Role, SlotFacts, State, Status};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-const COMMANDS: [&str; 9] = ["init", "check", "run", "status", "health", "config", "demo", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "init",
+    "check",
+    "run",
+    "status",
+    "health",
+    "registry",
+    "render",
+    "config",
+    "convert",
+    "demo",
+    "completions",
+    "man",
+];
 
 /// The binary in an empty environment with a complete configuration.
 fn outboxd(args: &[&str]) -> Command {
@@ -201,4 +214,87 @@ fn a_watched_status_is_a_line_per_second_on_a_pipe_until_nobody_reads() {
     }
     drop(lines);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Runs `render` with this template and this row, in a directory of their own.
+fn render(template: &str, row: &str) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("templates")).unwrap();
+    std::fs::write(dir.path().join("templates/order.j2"), template).unwrap();
+    std::fs::write(dir.path().join("templates/foot.j2"), "{{ id }}").unwrap();
+    std::fs::write(dir.path().join("row.json"), row).unwrap();
+    let args = ["render", "--template", "order", "--row", "row.json"];
+    let output = outboxd(&args).current_dir(dir.path()).output().unwrap();
+    let by_file = ["render", "--template", "templates/order.j2", "--row", "row.json"];
+    assert_eq!(outboxd(&by_file).current_dir(dir.path()).output().unwrap().stdout, output.stdout);
+    output
+}
+
+#[test]
+fn render_writes_the_bytes_that_a_template_makes_of_a_row() {
+    let row = r#"{"id": "e-1", "payload": "{\"total\": 1.10}", "note": "{\"a\": 1}", "tags": [1.0], "n": 12345678901234567890,
+        "gone": null, "live": true}"#;
+    let template = "{{ payload.total }} {{ note }} {{ tags }} {{ n }} {{ gone }} {{ live }} {% include 'foot' %}\n";
+    let output = render(template, row);
+    assert_eq!(stdout(&output), "1.10 {\"a\": 1} [1.0] 12345678901234567890 null true e-1", "{}", stderr(&output));
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    assert_eq!(stdout(&render("{{ payload }}", r#"{"payload": "no JSON"}"#)), "no JSON");
+}
+
+#[test]
+fn render_says_where_a_template_fails_and_what_cannot_be_read() {
+    let failed = render("{\n{{ payload.total }}", r#"{"payload": {}}"#);
+    assert_eq!(stderr(&failed), "error: template \"order\", line 2, column 4: `payload.total` is undefined\n");
+    assert_eq!((failed.status.code(), stdout(&failed).as_str()), (Some(1), ""));
+    let wrong = render("{{ a b }}", "{}");
+    assert!(stderr(&wrong).starts_with("error: templates/order.j2:1:6: syntax error: "), "{}", stderr(&wrong));
+    assert_eq!(wrong.status.code(), Some(1));
+    for row in ["[]", "{"] {
+        let unreadable = render("x", row);
+        assert!(stderr(&unreadable).starts_with("error: row.json is not a JSON object: "), "{}", stderr(&unreadable));
+        assert_eq!(unreadable.status.code(), Some(2));
+    }
+    for args in [["nosuch", "Cargo.toml"], ["nosuch.j2", "Cargo.toml"]] {
+        let output = run(&["render", "--templates", "src", "--template", args[0], "--row", args[1]]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn sample_events_are_held_to_the_registry_without_a_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    write("order.json", r#"{"required": ["amount"], "properties": {"amount": {"type": "number"}}}"#);
+    let routes = "[registry]\nunmatched = \"reject\"\n[[route]]\nmatch = { event_type = \"order.*\" }\nkey = \"{aggregate_id}\"\n";
+    write("outboxd.toml", &format!("{routes}schema = \"{}\"\n", path("order.json")));
+    let event = |amount: &str| {
+        format!(
+            r#"{{"id": 1, "aggregate_type": "order", "aggregate_id": "42", "event_type": "order.paid", "payload": {{"amount": {amount}}}}}"#
+        )
+    };
+    write("good.json", &event("1.10"));
+    write("bad.json", &format!("[{}, {{\"id\": 2, \"event_type\": \"user.left\"}}]", event("\"1\"")));
+    let check = |arguments: &[&str]| {
+        let config = path("outboxd.toml");
+        let output = outboxd(&[&["registry", "check", "--config", &config], arguments].concat()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, told, _) = check(&[&path("good.json")]);
+    assert_eq!(code, Some(0));
+    assert!(
+        told.contains("outbox.event.order")
+            && told.contains("{\"amount\": 1.10}")
+            && told.ends_with("1 ok, 0 parked\n"),
+        "{told}"
+    );
+    let (code, told, _) = check(&[&path("good.json"), &path("bad.json")]);
+    assert_eq!(code, Some(1));
+    assert!(told.contains("schema: its payload at /amount: expected the type number (type)"), "{told}");
+    assert!(told.contains("unmatched: no [[route]] matches event type \"user.left\""), "{told}");
+    let (_, told, _) = check(&["--json", &path("good.json")]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["events"][0]["record"]["value"], "{\"amount\": 1.10}");
+    let (code, _, told) = check(&[&path("nowhere.json")]);
+    assert!(code == Some(2) && told.contains("nowhere.json cannot be read"), "{told}");
 }

@@ -931,6 +931,7 @@ impl Database {
             outbox: vec![Outbox::of(table("public", "outbox"), columns())],
             kafka: config::Kafka { brokers: "none:9092".into(), create_topics: None, properties: BTreeMap::new() },
             rules: outboxd::config::Rules::default(),
+            log: None,
             dead_letter: config::DeadLetters {
                 store: config::Store::Postgres,
                 unknown_topic: config::UnknownTopic::Wait,

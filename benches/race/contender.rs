@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::debezium::{Task, Tuning};
 use crate::meter::{Meter, Part, Used};
 use crate::roles;
+use crate::support::debezium::STARTED;
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
 use crate::support::process::{Farewell, Process, Scratch};
@@ -27,8 +28,6 @@ use crate::workload::Workload;
 const LAP: Duration = Duration::from_secs(600);
 /// Of a topic, usually.
 pub const PARTITIONS: i32 = 6;
-/// Until a JVM with Debezium reads.
-const STARTED: Duration = Duration::from_secs(120);
 /// Whoever publishes nothing for so long has failed.
 const STUCK: Duration = Duration::from_secs(120);
 /// So many events pass before a JVM counts as warm, and so many before the end of the lap it is looked at for the last time:
@@ -279,7 +278,7 @@ impl Track {
         let task = Task { database, brokers, slot, publication, topic };
         let mut debezium = task.start(tuning, self.scratch.path());
         let pid = debezium.id();
-        self.watch(meter, slot, pid, || debezium.exited().is_some());
+        self.watch(meter, slot, pid, || debezium.has_ended());
         let begun = Instant::now();
         let consumer = self.consumer();
         let mut wait_for = |events: u64| {
@@ -292,8 +291,8 @@ impl Track {
                 if now > before {
                     (before, moved) = (now, Instant::now());
                 }
-                let log = || task.log(self.scratch.path());
-                assert!(debezium.exited().is_none() && moved.elapsed() < STUCK, "{now} of {events}\n{}", log());
+                let goes_on = !debezium.has_ended() && moved.elapsed() < STUCK;
+                assert!(goes_on, "{now} of {events}\n{}", debezium.log());
                 (now >= events).then_some(now)
             });
             now.expect("a lap ends")

@@ -13,9 +13,10 @@ use crate::contender::{PARTITIONS, drop_slot};
 use crate::debezium::{Task, Tuning};
 use crate::meter::{Meter, Part, Used};
 use crate::roles::{HEADERS, client, headers};
+use crate::support::debezium::{STARTED, Worker};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::{Database, Postgres};
-use crate::support::process::{Process, Scratch};
+use crate::support::process::Scratch;
 use crate::support::relay::{Config, Relay};
 use crate::support::{PATIENCE, eventually, within};
 
@@ -214,13 +215,13 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
         Carrier::Debezium => {
             let (slot, publication) = (config.slot(), config.slot());
             let task = Task { database: &database, brokers: &kafka.brokers(), slot, publication, topic: &topic };
-            debezium = Some(task.start(Tuning::Latency, scratch.path()));
-            let reads = within(Duration::from_secs(120), || database.walsender(slot));
-            assert!(reads.is_some(), "Debezium does not read\n{}", task.log(scratch.path()));
+            let worker = debezium.insert(task.start(Tuning::Latency, scratch.path()));
+            let reads = within(STARTED, || database.walsender(slot));
+            assert!(reads.is_some(), "Debezium does not read\n{}", worker.log());
         }
     }
     let meter = Meter::start();
-    let carriers = relay.iter().map(Relay::pid).chain(debezium.iter().map(Process::id));
+    let carriers = relay.iter().map(Relay::pid).chain(debezium.iter().map(Worker::id));
     carriers.for_each(|pid| meter.watch_from_now(Part::Contender, pid));
     meter.watch_from_now(Part::Broker, kafka.node(0).pid());
     if carrier != Carrier::Bare {

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{Columns, Config, Outbox, OutboxSource, Pattern, Piece, Route, Rules};
-use crate::lsn::Lsn;
-use crate::route::Router;
+use crate::config::{Columns, Config, Outbox, Pattern, Piece, Route, Rules};
+use crate::record::Preview;
+use crate::route::{Router, sample};
 use crate::source::catalog::survey::{OutboxTable, SampleRow};
-use crate::source::outbox::{self, Layout, Step};
-use crate::source::pgoutput::Message;
+use crate::source::outbox::Layout;
 
 use super::facts::Traffic;
 use super::publication::is_source;
@@ -43,31 +42,20 @@ pub(super) struct Sketch {
 ///
 /// A sample holds columns as text, which is what a logical message holds, so it is read as one.
 pub(super) fn sketch(config: &Config, outbox: &Outbox, row: &SampleRow) -> Result<Sketch, String> {
-    const PREFIX: &str = "sample";
-    let mut layout = Layout::default();
-    // Routes of this outbox alone, under the name that the sample goes by.
-    let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
-    let routes = config.rules.routes.iter().filter(concerns).map(|route| Route { outbox: None, ..route.clone() });
-    let rules = Rules { routes: routes.collect(), ..config.rules.clone() };
-    let source = OutboxSource::MessagePrefix(PREFIX.to_owned());
-    let outboxes = [Outbox { source, ..outbox.clone() }];
-    let mut router = Router::new(&rules, &outboxes, &mut layout);
-    let mut reader = outbox::Outbox::new(&outboxes, layout);
-    let content = object(&outbox.columns, row);
-    let begin = Message::Begin { commit_lsn: Lsn::ZERO, committed_at: 0, xid: 0 };
-    let event = Message::Logical { transactional: true, lsn: Lsn::ZERO, prefix: PREFIX, content: content.as_bytes() };
-    reader.read(begin, &[]).map_err(|error| error.chain())?;
-    match reader.read(event, content.as_bytes()).map_err(|error| error.chain())? {
-        Step::Row(row) => match router.route(&row) {
-            Ok(record) => {
-                let key = record.key.map(|key| String::from_utf8_lossy(key).into_owned());
-                Ok(Sketch { topic: record.topic.to_owned(), key: key.unwrap_or_default() })
-            }
-            Err(rejected) => Err(rejected.rejection.message),
-        },
-        Step::Rejected(rejected) => Err(rejected.rejection.message),
-        Step::Nothing | Step::Mark(_) | Step::TextNeeded(_) | Step::Odd(_) => Err("it is no event".to_owned()),
-    }
+    // The payload is not in a sample: what depends on it is left aside.
+    let known = |route: &Route| Route {
+        schema: None,
+        require: route.require.iter().filter(|name| *name != "payload").cloned().collect(),
+        value: None,
+        tombstone: None,
+        key_template: None,
+        header_templates: Vec::new(),
+        ..route.clone()
+    };
+    let rules = Rules { routes: config.rules.routes.iter().map(known).collect(), ..config.rules.clone() };
+    let record = sample(&rules, outbox, object(&outbox.columns, row).as_bytes(), 0);
+    let Preview { topic, key, .. } = record.map_err(|rejection| rejection.message)?;
+    Ok(Sketch { topic, key: key.map(|key| String::from_utf8_lossy(&key).into_owned()).unwrap_or_default() })
 }
 
 /// The row as a JSON object: text as strings, the headers as the JSON that they are.

@@ -3,7 +3,7 @@
 //! Bytes are text where they are text, else `{"hex": "…"}`.
 
 use outboxd::dead_letter::{Column, Origin, Rejection, readable};
-use outboxd::pipeline::Preview;
+use outboxd::record::Preview;
 use outboxd::source::catalog::{Attempt, LetterGroup, LetterLine, LetterPage};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

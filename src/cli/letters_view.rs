@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use outboxd::dead_letter::{Column, Origin, Rejection, hex};
-use outboxd::pipeline::Preview;
+use outboxd::record::Preview;
 use outboxd::source::catalog::{Attempt, LetterGroup, LetterLine, LetterPage};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -376,6 +376,14 @@ fn attempts(page: &LetterPage) -> String {
         (attempt.number.to_string(), format!("{}  {}", time(attempt.at), safe(what.trim_end_matches(": "))))
     };
     aligned(&page.attempts.iter().map(line).collect::<Vec<_>>())
+}
+
+/// A record, with its value, for people.
+pub fn record(record: &Preview) -> String {
+    let lines = sent(record);
+    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    let value = record.value.as_deref().map(in_line).map(|value| format!("  {value}\n"));
+    lines.iter().map(|(name, text)| format!("  {name:<width$}  {text}\n")).chain(value).collect()
 }
 
 fn sent(record: &Preview) -> Vec<(String, String)> {

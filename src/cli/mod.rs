@@ -2,10 +2,14 @@
 //!
 //! Arguments enter; calls into the library leave (`main` is their table). Machine output goes to stdout, everything else to stderr.
 
+pub mod convert;
 pub mod dead_letters;
 pub mod http;
 pub mod letters_json;
 pub mod letters_view;
+pub mod registry;
+pub mod render;
+pub mod run;
 pub mod signals;
 pub mod status;
 pub mod view;
@@ -74,8 +78,15 @@ pub enum Command {
     DeadLetters(Box<DeadLetters>),
     /// Go on after a pause that the relay made because too many events were rejected
     Resume(Resume),
+    /// Look at the routes as a registry of events
+    #[command(subcommand)]
+    Registry(Registry),
+    /// Show what a template makes of a row, without database and broker
+    Render(Render),
     /// Print the reference configuration: every field with default and meaning
     Config,
+    /// Turn a Debezium connector's configuration into an outboxd.toml, and say what it does not carry over
+    Convert(Convert),
     /// Show the whole thing at work with a throw-away PostgreSQL and an embedded broker
     Demo(Demo),
     /// Print a shell's completion script
@@ -140,6 +151,41 @@ pub struct Health {
     pub ready: bool,
 }
 
+/// `outboxd render`
+#[derive(Debug, Args)]
+pub struct Render {
+    /// The template: its name in the directory, or its file
+    #[arg(long, value_name = "TEMPLATE")]
+    pub template: String,
+    /// A JSON object whose members are the row's columns
+    #[arg(long, value_name = "FILE")]
+    pub row: PathBuf,
+    /// The directory of the templates
+    #[arg(long, value_name = "DIR", default_value = "templates")]
+    pub templates: PathBuf,
+}
+
+/// `outboxd registry`
+#[derive(Debug, Subcommand)]
+pub enum Registry {
+    /// Say what sample events would become by the routes, without a server
+    Check(RegistryCheck),
+}
+
+/// `outboxd registry check`
+#[derive(Debug, Args)]
+pub struct RegistryCheck {
+    /// Files with JSON objects, each a row's columns
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Whose rows they are, where there are several outboxes
+    #[arg(long, value_name = "TABLE")]
+    pub outbox: Option<String>,
+    /// Print the records as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `outboxd demo`
 #[derive(Debug, Args)]
 pub struct Demo {
@@ -149,6 +195,30 @@ pub struct Demo {
     /// End after this long, such as 10s; without it, Ctrl-C ends the demo
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub duration: Option<Duration>,
+}
+
+/// `outboxd convert`
+#[derive(Debug, Args)]
+pub struct Convert {
+    /// Kafka Connect's JSON, a connector's .properties, Debezium Server's application.properties, or Strimzi's
+    /// KafkaConnector; - is stdin
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print the TOML and the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The worker's key.converter, where the file names none, such as JsonConverter,schemas.enable=false
+    #[arg(long, value_name = "CLASS")]
+    pub key_converter: Option<String>,
+    /// The worker's value.converter, likewise
+    #[arg(long, value_name = "CLASS")]
+    pub value_converter: Option<String>,
+    /// The worker's header.converter, likewise
+    #[arg(long, value_name = "CLASS")]
+    pub header_converter: Option<String>,
+    /// Debezium has run with this file: its first snapshot is done, and its slot is taken over
+    #[arg(long)]
+    pub has_run: bool,
 }
 
 /// `outboxd dead-letters`

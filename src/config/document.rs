@@ -238,6 +238,10 @@ impl<'d, 'p> Reader<'d, 'p> {
         self.read(name, parse).expect("a choice has a default")
     }
 
+    pub fn pattern(&mut self, name: &str) -> Pattern {
+        self.read(name, |typed| Pattern::parse(&value::text(typed)?)).unwrap_or(Pattern { pieces: Vec::new() })
+    }
+
     /// A pattern that was typed; what holds else is not for the configuration to say.
     pub fn typed_pattern(&mut self, name: &str) -> Option<Pattern> {
         self.place(name)?;

@@ -55,13 +55,14 @@ impl Config {
         let postgres = postgres(document.once("postgres", &mut problems), pgpassword(&env));
         let kafka = kafka(document.once("kafka", &mut problems));
         let http = http(document.once("http", &mut problems));
+        let log = document.once("log", &mut problems).text("level");
         let limits = limits(document.once("limits", &mut problems));
         let outbox = outboxes(&mut document, &mut problems);
-        let rules = rules::rules(&mut document, &outbox, &mut problems);
+        let rules = rules::rules(&mut document, &outbox, limits.event, &mut problems);
         let dead_letter = dead_letters(document.once("dead_letter", &mut problems), &rules, &outbox);
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");
-        Ok(Config { postgres, outbox, kafka, rules, dead_letter, http, limits })
+        Ok(Config { postgres, outbox, kafka, rules, dead_letter, http, log, limits })
     }
 }
 

@@ -12,7 +12,7 @@
 //! Each room takes its own slice (`&config::Kafka`), never the whole.
 
 mod connection;
-mod debezium;
+pub mod debezium;
 mod document;
 mod error;
 mod load;
@@ -20,6 +20,7 @@ mod pattern;
 mod preset;
 mod properties;
 mod reference;
+mod reload;
 mod rules;
 mod schema;
 mod system;
@@ -29,8 +30,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cloudevents::ExtensionName;
+use crate::contract::Contract;
+use crate::template::Templates;
 pub use debezium::Debezium;
 pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
@@ -52,6 +57,8 @@ pub struct Config {
     pub dead_letter: DeadLetters,
     /// `[http]`
     pub http: Http,
+    /// `log.level`, in the language of tracing's filters; over what the command line says.
+    pub log: Option<String>,
     /// `[limits]`
     pub limits: Limits,
 }
@@ -243,6 +250,17 @@ pub struct Rules {
     pub routes: Vec<Route>,
     /// `registry.unmatched`
     pub unmatched: Unmatched,
+    /// `[templates]`, where a route names one.
+    pub templates: Option<TemplateSet>,
+}
+
+/// The templates of all routes.
+#[derive(Debug, Clone)]
+pub struct TemplateSet {
+    /// Compiled.
+    pub templates: Arc<Templates>,
+    /// The largest thing that one may write: `limits.event`.
+    pub most: u64,
 }
 
 /// What becomes of a row that no `[[route]]` matches.
@@ -276,12 +294,20 @@ pub struct Route {
     pub default_headers: Option<DefaultHeaders>,
     /// `headers`: name → pattern, beside the default ones.
     pub headers: Vec<(String, Pattern)>,
+    /// `key_template`: the key's, instead of a pattern.
+    pub key_template: Option<String>,
+    /// `header_templates`: name → template, beside the other headers.
+    pub header_templates: Vec<(String, String)>,
     /// `rewrite`: name → a value that patterns can show.
     pub rewrites: Vec<(String, Rewrite)>,
     /// `value`
     pub value: Option<ValueForm>,
     /// `tombstone`
     pub tombstone: Option<Tombstone>,
+    /// `trace`: a column that holds a trace context.
+    pub trace: Option<String>,
+    /// `schema`: what the payload must be like.
+    pub schema: Option<Arc<Contract>>,
     /// `aggregate_type`: what the row's must be.
     pub aggregate_type: Option<String>,
     /// `require`: parts and columns that must not be NULL.
@@ -294,17 +320,33 @@ impl Route {
         self.matches.is_empty()
     }
 
-    /// The names of parts and columns that it reads.
+    /// The templates that it names.
+    pub fn templates(&self) -> impl Iterator<Item = &str> {
+        let value = match &self.value {
+            Some(ValueForm::Template(name)) => Some(name),
+            Some(ValueForm::Payload | ValueForm::Envelope(_) | ValueForm::CloudEvents(..)) | None => None,
+        };
+        let headers = self.header_templates.iter().map(|(_, name)| name);
+        value.into_iter().chain(&self.key_template).chain(headers).map(String::as_str)
+    }
+
+    /// The names of parts and columns that it reads, but for those that only templates name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let timestamp = match &self.timestamp {
             Some(Timestamp::Column(name)) => Some(name.as_str()),
             Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
         };
-        let envelope = match &self.value {
-            Some(ValueForm::Envelope(members)) => members.as_slice(),
-            Some(ValueForm::Payload) | None => &[],
+        let (envelope, attributes) = match &self.value {
+            Some(ValueForm::Envelope(members)) => (members.as_slice(), None),
+            Some(ValueForm::CloudEvents(_, attributes)) => (&[][..], Some(attributes)),
+            Some(ValueForm::Payload | ValueForm::Template(_)) | None => (&[][..], None),
         };
-        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten();
+        let attributes = attributes.into_iter().flat_map(|attributes| {
+            let CloudEvents { source, kind, subject, datacontenttype: _, dataschema, extensions } = attributes;
+            let extensions = extensions.iter().map(|(_, pattern)| pattern);
+            [source, kind].into_iter().chain(subject).chain(dataschema).chain(extensions)
+        });
+        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten().chain(attributes);
         let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(Pattern::names);
         // What is rewritten has a name of its own.
         let shown = shown.filter(|name| !self.rewrites.iter().any(|(rewritten, _)| rewritten == name));
@@ -312,6 +354,7 @@ impl Route {
             .chain(self.rewrites.iter().map(|(_, rewrite)| rewrite.column.as_str()))
             .chain(self.matches.iter().map(|(name, _)| name.as_str()))
             .chain(self.require.iter().map(String::as_str))
+            .chain(self.trace.as_deref())
             .chain(self.aggregate_type.iter().map(|_| "aggregate_type"))
             .chain(envelope.iter().map(|(_, column)| column.as_str()))
             .chain(timestamp)
@@ -372,6 +415,36 @@ pub enum ValueForm {
     Payload,
     /// A JSON object with the payload and these columns beside it: member → part or column.
     Envelope(Vec<(String, String)>),
+    /// A CloudEvent.
+    CloudEvents(ContentMode, CloudEvents),
+    /// What this template makes of the row.
+    Template(String),
+}
+
+/// How a CloudEvent travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentMode {
+    /// Attributes are headers, the value is the payload.
+    Binary,
+    /// Attributes and payload are one JSON document.
+    Structured,
+}
+
+/// `cloudevents`: the attributes beside `id` and `time`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudEvents {
+    /// `source`
+    pub source: Pattern,
+    /// `type`
+    pub kind: Pattern,
+    /// `subject`
+    pub subject: Option<Pattern>,
+    /// `datacontenttype`
+    pub datacontenttype: Option<String>,
+    /// `dataschema`
+    pub dataschema: Option<Pattern>,
+    /// `extensions`: name → pattern.
+    pub extensions: Vec<(ExtensionName, Pattern)>,
 }
 
 /// Which payload is a record without a value.

@@ -1,17 +1,23 @@
 //! `[[route]]` and `[registry]` become `Rules`: what was typed of each route, checked by itself and against the outboxes.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use regex::bytes::Regex;
 use toml::de::{DeTable, DeValue};
 
 use super::document::{Document, Reader};
 use super::error::{Fault, Problems};
 use super::{
-    DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules, Switch, Timestamp, Tombstone,
-    Unmatched, ValueForm, load, value,
+    CloudEvents, ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules,
+    Switch, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, load, value,
 };
+use crate::cloudevents::ExtensionName;
+use crate::contract::Contract;
+use crate::template::Templates;
 
 /// Reads all routes.
-pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], problems: &mut Problems) -> Rules {
+pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], most: u64, problems: &mut Problems) -> Rules {
     let choices = [("default", Unmatched::Default), ("reject", Unmatched::Reject)];
     let unmatched = document.once("registry", problems).choice("unmatched", &choices);
     let mut routes: Vec<Route> = Vec::new();
@@ -28,7 +34,23 @@ pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], problems: 
         }
         routes.push(route);
     }
-    Rules { routes, unmatched }
+    let templates = templates(document.once("templates", problems), &routes);
+    Rules { routes, unmatched, templates: templates.map(|templates| TemplateSet { templates, most }) }
+}
+
+/// Compiles the directory of templates, if a route names one of them.
+fn templates(mut reader: Reader<'_, '_>, routes: &[Route]) -> Option<Arc<Templates>> {
+    let directory = reader.path("directory").expect("it has a default");
+    let contexts = reader.map("contexts", |_, typed| value::text(typed)).into_iter().collect();
+    let mut names = routes.iter().flat_map(Route::templates).peekable();
+    names.peek()?;
+    match Templates::load(&directory, names, &contexts) {
+        Ok(templates) => Some(Arc::new(templates)),
+        Err(fault) => {
+            reader.refuse("directory", Fault::new(fault.to_string()));
+            None
+        }
+    }
 }
 
 fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
@@ -48,8 +70,12 @@ fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
         timestamp: reader.place("timestamp").and_then(|_| reader.read("timestamp", timestamp)),
         default_headers: reader.typed_choice("default_headers", &defaults),
         headers: reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?)),
+        key_template: key_template(reader),
+        header_templates: reader.map("header_templates", |_, typed| value::text(typed)),
         rewrites: reader.map("rewrite", |_, typed| rewrite(typed)),
         value: value_form(reader),
+        trace: reader.text("trace"),
+        schema: schema(reader),
         tombstone: reader.typed_choice("tombstone", &[("null", Tombstone::Null), ("empty", Tombstone::Empty)]),
         aggregate_type: reader.text("aggregate_type"),
         require: reader.list("require"),
@@ -57,17 +83,76 @@ fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
 }
 
 fn value_form(reader: &mut Reader<'_, '_>) -> Option<ValueForm> {
-    let form = reader.typed_choice("value", &[("payload", false), ("envelope", true)]);
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Word {
+        Payload,
+        Envelope,
+        CloudEvents(ContentMode),
+    }
+    let words = [
+        ("payload", Word::Payload),
+        ("envelope", Word::Envelope),
+        ("cloudevents-binary", Word::CloudEvents(ContentMode::Binary)),
+        ("cloudevents-structured", Word::CloudEvents(ContentMode::Structured)),
+    ];
+    let word = reader.typed_choice("value", &words);
     let members = reader.map("envelope", |_, typed| value::text(typed));
-    if form != Some(true) && reader.place("envelope").is_some() {
+    if word != Some(Word::Envelope) && reader.place("envelope").is_some() {
         reader.refuse("envelope", Fault::new("is set, and value is not \"envelope\"").hint("value = \"envelope\""));
     }
     if members.iter().any(|(name, _)| name == "payload") {
         reader.refuse("envelope", Fault::new("has a member payload, which is the payload itself"));
     }
-    Some(match form? {
-        true => ValueForm::Envelope(members),
-        false => ValueForm::Payload,
+    let attributes = match reader.table("cloudevents") {
+        Some(mut table) => cloudevents(&mut table),
+        None => cloudevents(&mut reader.empty_table("cloudevents")),
+    };
+    if !matches!(word, Some(Word::CloudEvents(_))) && reader.place("cloudevents").is_some() {
+        let hint = "value = \"cloudevents-binary\" or \"cloudevents-structured\"";
+        reader.refuse("cloudevents", Fault::new("is set, and value is not a CloudEvent").hint(hint));
+    }
+    if let Some(name) = reader.text("template") {
+        if word.is_some() {
+            reader.refuse("template", Fault::new("is set, and so is value").hint("keep one of the two"));
+        }
+        return Some(ValueForm::Template(name));
+    }
+    Some(match word? {
+        Word::Payload => ValueForm::Payload,
+        Word::Envelope => ValueForm::Envelope(members),
+        Word::CloudEvents(mode) => ValueForm::CloudEvents(mode, attributes),
+    })
+}
+
+fn key_template(reader: &mut Reader<'_, '_>) -> Option<String> {
+    let name = reader.text("key_template");
+    if name.is_some() && reader.place("key").is_some() {
+        reader.refuse("key_template", Fault::new("is set, and so is key").hint("keep one of the two"));
+    }
+    name
+}
+
+fn cloudevents(reader: &mut Reader<'_, '_>) -> CloudEvents {
+    let name = |name: &str| ExtensionName::new(name).map_err(Fault::new);
+    let extension =
+        |typed_name: &str, typed: &DeValue<'_>| Ok((name(typed_name)?, Pattern::parse(&value::any_text(typed)?)?));
+    CloudEvents {
+        source: reader.pattern("source"),
+        kind: reader.pattern("type"),
+        subject: Some(reader.pattern("subject")),
+        datacontenttype: reader.read("datacontenttype", value::any_text).filter(|text| !text.is_empty()),
+        dataschema: reader.typed_pattern("dataschema"),
+        extensions: reader.map("extensions", extension).into_iter().map(|(_, extension)| extension).collect(),
+    }
+}
+
+fn schema(reader: &mut Reader<'_, '_>) -> Option<Arc<Contract>> {
+    reader.read("schema", |typed| {
+        let path = value::text(typed)?;
+        Contract::load(Path::new(&path)).map(Arc::new).map_err(|fault| {
+            let told = Fault::new(fault.what);
+            fault.hint.into_iter().fold(told, Fault::hint)
+        })
     })
 }
 

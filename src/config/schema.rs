@@ -118,7 +118,7 @@ const fn field(name: &'static str, kind: Kind, default: Initial, meaning: &'stat
 
 use self::Initial::{Is, Required, Unset};
 
-pub(super) static SECTIONS: [Section; 8] = [
+pub(super) static SECTIONS: [Section; 10] = [
     Section {
         name: "postgres",
         shape: Shape::Once,
@@ -145,6 +145,7 @@ pub(super) static SECTIONS: [Section; 8] = [
         meaning: "Which events are known: the routes say what each must be.",
         fields: &REGISTRY,
     },
+    Section { name: "templates", shape: Shape::Once, meaning: "The templates that routes name.", fields: &TEMPLATES },
     Section {
         name: "dead_letter",
         shape: Shape::Once,
@@ -152,6 +153,7 @@ pub(super) static SECTIONS: [Section; 8] = [
         fields: &DEAD_LETTER,
     },
     Section { name: "http", shape: Shape::Once, meaning: "Health and metrics.", fields: &HTTP },
+    Section { name: "log", shape: Shape::Once, meaning: "What is logged.", fields: &LOG },
     Section {
         name: "limits",
         shape: Shape::Once,
@@ -266,7 +268,7 @@ static CREATE_TOPICS: [Field; 3] = [
     field("config", Kind::Map("text"), Unset("{}"), "The topic's own settings, for example \"retention.ms\"."),
 ];
 
-static ROUTE: [Field; 15] = [
+static ROUTE: [Field; 21] = [
     field(
         "match",
         Kind::Map("glob, list of globs, { is = text } or { regex = text }"),
@@ -312,6 +314,19 @@ static ROUTE: [Field; 15] = [
     ),
     field("headers", Kind::Map("pattern"), Unset(r#"{ tenant = "{tenant_id}" }"#), "Headers beside the default ones."),
     field(
+        "template",
+        Kind::Text,
+        Unset(r#""order-v2""#),
+        "A template that renders the value: order-v2.j2 in templates.directory. Instead of value.",
+    ),
+    field("key_template", Kind::Text, Unset(r#""order-key""#), "A template that renders the key. Instead of key."),
+    field(
+        "header_templates",
+        Kind::Map("template"),
+        Unset(r#"{ total = "order-total" }"#),
+        "Headers that templates render, beside the other ones.",
+    ),
+    field(
         "rewrite",
         Kind::Map("{ column = name, regex = text, with = text }"),
         Unset(r#"{ domain = { column = "aggregate_type", regex = "Event$", with = "" } }"#),
@@ -322,7 +337,14 @@ static ROUTE: [Field; 15] = [
         "value",
         Kind::Text,
         Is(r#""payload""#),
-        "The record's value: \"payload\", byte for byte; or \"envelope\", a JSON object with the payload and other columns.",
+        "The record's value: \"payload\", byte for byte; \"envelope\", a JSON object with the payload and other columns; \
+         \"cloudevents-binary\" or \"cloudevents-structured\", a CloudEvent 1.0.",
+    ),
+    field(
+        "cloudevents",
+        Kind::Table(&CLOUDEVENTS),
+        Unset(""),
+        "The attributes of a CloudEvent beside id, which is the event's, and time, which is the record's timestamp.",
     ),
     field(
         "envelope",
@@ -335,6 +357,19 @@ static ROUTE: [Field; 15] = [
         Kind::Text,
         Is(r#""null""#),
         "Which payload makes a record without a value: \"null\", or \"empty\" for text of nothing but blanks as well.",
+    ),
+    field(
+        "trace",
+        Kind::Text,
+        Unset(r#""tracingspancontext""#),
+        "A column that holds a W3C trace context: a traceparent, properties or a JSON object. It becomes the headers traceparent, \
+         tracestate and baggage.",
+    ),
+    field(
+        "schema",
+        Kind::File,
+        Unset(r#""schemas/order.json""#),
+        "A JSON Schema (2020-12 or draft-07) that the payload must fit; else the event is parked, with the path in the payload.",
     ),
     field(
         "aggregate_type",
@@ -350,12 +385,51 @@ static ROUTE: [Field; 15] = [
     ),
 ];
 
+static CLOUDEVENTS: [Field; 6] = [
+    field("source", Kind::Pattern, Is(r#""/{aggregate_type}""#), "Where it happened: a URI reference."),
+    field("type", Kind::Pattern, Is(r#""{event_type}""#), "What happened."),
+    field(
+        "subject",
+        Kind::Pattern,
+        Is(r#""{aggregate_id}""#),
+        "What it is about; left out where a column of it is NULL.",
+    ),
+    field("datacontenttype", Kind::Text, Is(r#""application/json""#), "The payload's media type; empty for none."),
+    field(
+        "dataschema",
+        Kind::Pattern,
+        Unset(r#""https://shop.example/order.json""#),
+        "The payload's schema: an absolute URI.",
+    ),
+    field(
+        "extensions",
+        Kind::Map("pattern"),
+        Unset(r#"{ tenant = "{tenant_id}" }"#),
+        "Further attributes; left out where a column of them is NULL.",
+    ),
+];
+
 static REGISTRY: [Field; 1] = [field(
     "unmatched",
     Kind::Text,
     Is(r#""default""#),
     "An event that no [[route]] matches: \"default\" lets it go where its outbox leads, \"reject\" parks it.",
 )];
+
+static TEMPLATES: [Field; 2] = [
+    field(
+        "directory",
+        Kind::File,
+        Is(r#""templates""#),
+        "Where they are: a template's name is its file's without .j2. They can include each other, and nothing else.",
+    ),
+    field(
+        "contexts",
+        Kind::Map("file"),
+        Unset(r#"{ "https://schema.org/" = "schema.jsonld" }"#),
+        "Which file of the directory stands for the IRI of a JSON-LD context. Others are never fetched.",
+    ),
+];
 
 static DEAD_LETTER: [Field; 9] = [
     field(
@@ -424,6 +498,13 @@ static HTTP: [Field; 1] = [field(
     Kind::Address,
     Is(r#""127.0.0.1:9187""#),
     "Where /healthz, /readyz and /metrics answer. Loopback unless told otherwise.",
+)];
+
+static LOG: [Field; 1] = [field(
+    "level",
+    Kind::Text,
+    Unset(r#""outboxd=debug""#),
+    "What is logged, as --log takes it. It weighs more than the command line, and changes with a reload.",
 )];
 
 static LIMITS: [Field; 10] = [

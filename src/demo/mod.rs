@@ -142,7 +142,8 @@ the first of them:
         end: Pin<&mut E>,
     ) -> Result<String> {
         let (curtain, fallen) = oneshot::channel::<()>();
-        let relay = relay::run(self.config.clone(), async { fallen.await.unwrap_or_default() });
+        let (_, no_reloads) = tokio::sync::mpsc::channel(1);
+        let relay = relay::run(self.config.clone(), async { fallen.await.unwrap_or_default() }, no_reloads);
         let mut relay = pin!(relay);
         let shop = Shop::new(&self.catalog, self.config.http.listen);
         let end = async {

@@ -21,6 +21,11 @@ struct Search {
 }
 
 impl Careful {
+    /// True while no topic is searched.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// So many rows of the topic were refused together. True when there was one alone, which is to blame.
     pub(super) fn refused(&mut self, topic: &str, together: usize, newest: Position) -> bool {
         let limit = (together / 2).max(1);

@@ -155,6 +155,12 @@ impl Letters {
         self.rate = Rate::default();
     }
 
+    /// Other numbers from now on; store and order stay.
+    pub(super) fn set(&mut self, settings: config::DeadLetters) {
+        self.lanes.most = settings.max_parked_keys;
+        self.settings = settings;
+    }
+
     /// True while a letter is being tried.
     pub(super) fn is_trying(&self) -> bool {
         self.trial.is_some()

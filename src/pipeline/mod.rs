@@ -32,7 +32,7 @@ use crate::source::{Encoding, System};
 use careful::Careful;
 pub use letters::Loaded;
 use letters::{Letters, too_large};
-pub use preview::{Preview, preview};
+pub use preview::preview;
 use producer::{Cause, Producer};
 use session::Session;
 pub use session::{Clock, LastHolder, SessionStart};
@@ -170,12 +170,23 @@ pub struct Pipeline {
     careful: Careful,
     letters: Letters,
     stopping: Option<Stopping>,
+    /// What shall hold from the next transaction on.
+    reload: Option<Box<Reload>>,
     /// Records were purged in flight, or will be: until then they may land.
     unknown_until: Option<Instant>,
     /// Producers that were replaced and may still send what they had.
     retiring: u32,
     oddities: Oddities,
     actions: VecDeque<Action>,
+}
+
+/// What of the configuration can change while the relay runs.
+#[derive(Debug, Clone)]
+pub struct Reload {
+    /// `[[route]]`, `[registry]` and `[templates]`
+    pub rules: config::Rules,
+    /// `[dead_letter]`; where letters are and in which order they go is not read.
+    pub dead_letter: config::DeadLetters,
 }
 
 #[derive(Debug)]
@@ -208,6 +219,7 @@ impl Pipeline {
             producer: Producer::default(),
             careful: Careful::default(),
             stopping: None,
+            reload: None,
             unknown_until: None,
             retiring: 0,
             oddities: Oddities::default(),
@@ -268,6 +280,9 @@ impl Pipeline {
         self.tick_producer(now);
         self.tick_session(now);
         self.tick_letters(now);
+        if self.reload.is_some() {
+            self.tick_reload(now);
+        }
         self.tick_stopping(now);
     }
 
@@ -332,6 +347,37 @@ impl Pipeline {
         nothing_on_its_way && self.retiring == 0 && self.unknown_until.is_none_or(|end| now >= end)
     }
 
+    /// These rules hold from the next transaction on.
+    pub fn reload(&mut self, reload: Reload, now: Instant) {
+        self.reload = Some(Box::new(reload));
+        self.tick_reload(now);
+    }
+
+    /// True while rules wait for the open transaction to end.
+    pub fn is_reloading(&self) -> bool {
+        self.reload.is_some()
+    }
+
+    /// Rules change between transactions, while no topic is searched for a guilty row: what is searched must come again as it
+    /// was. A row that waits for something outside, as a topic that does not exist, may wait for just this.
+    fn tick_reload(&mut self, now: Instant) {
+        let is_held = |session: &Session| session.held_since.is_some_and(|since| now >= since + HOPELESS);
+        let is_boundary = self.session.as_ref().is_none_or(is_held) || self.outbox.is_between_transactions();
+        if !is_boundary || !self.careful.is_idle() {
+            return;
+        }
+        let Some(reload) = self.reload.take() else { return };
+        let Reload { rules, dead_letter } = *reload;
+        let mut layout = Layout::default();
+        self.router = Router::new(&rules, self.outbox.outboxes(), &mut layout);
+        self.letters.set(dead_letter.clone());
+        self.settings.dead_letter = dead_letter;
+        if let Some(column) = self.outbox.lay_out(layout) {
+            self.encoding = Encoding::Text;
+            self.leave_session(Why::Text(column));
+        }
+    }
+
     /// True once `stop` or `halt` was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping.is_some()
@@ -362,6 +408,9 @@ impl Pipeline {
             Step::Nothing => Ok(Flow::Taken),
             Step::Mark(lsn) => {
                 self.mark(lsn);
+                if self.reload.is_some() {
+                    self.tick_reload(now);
+                }
                 if self.encoding == Encoding::Text && self.outbox.fits_binary() {
                     self.encoding = Encoding::Binary;
                 }

@@ -18,6 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
@@ -26,7 +27,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::metrics::{Metrics, Side, TopicMetrics};
-use crate::pipeline::{Action, Ask, Flow, LastHolder, Oddities, Pipeline, Settings, Why};
+use crate::pipeline::{Action, Ask, Flow, LastHolder, Oddities, Pipeline, Reload, Settings, Why};
 use crate::sink::Whose;
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
 use crate::source::System;
@@ -54,7 +55,9 @@ const RELEASED_FOR: Duration = Duration::from_secs(1);
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Runs the relay until `shutdown` resolves or something is wrong for good.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<()> {
+///
+/// What comes from `reloads` holds from the next transaction on.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>, reloads: mpsc::Receiver<Reload>) -> Result<()> {
     let metrics = Metrics::new();
     metrics.sender_timeout(config.postgres.sender_timeout);
     let listener = admin::bind(config.http.listen).await?;
@@ -66,7 +69,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     // It answers until the relay's tasks end with the relay.
     let http = admin::serve(listener, status, metrics, std::future::pending());
     relay.tasks.spawn(async { Done::Http(http.await) });
-    relay.run(shutdown).await
+    relay.run(shutdown, reloads).await
 }
 
 struct Relay {
@@ -102,6 +105,8 @@ struct Relay {
     errand_out: bool,
     question_out: bool,
     saving: Saving,
+    /// New rules wait for the end of a transaction.
+    reloading: bool,
     /// Why our name is not on the slot, though it could be.
     unclaimed: Option<Error>,
     odd: Oddities,
@@ -146,12 +151,13 @@ impl Relay {
             errand_out: false,
             question_out: false,
             saving: Saving::from(now),
+            reloading: false,
             unclaimed: None,
             odd: Oddities::default(),
         })
     }
 
-    async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<()> {
+    async fn run(mut self, shutdown: impl Future<Output = ()>, mut reloads: mpsc::Receiver<Reload>) -> Result<()> {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut asked_to_stop = false;
         let mut ticker = tokio::time::interval(TICK);
@@ -171,6 +177,7 @@ impl Relay {
                         self.sent_apart(letter, result);
                     }
                 }
+                Some(reload) = reloads.recv() => self.reload(reload, Instant::now()),
                 event = self.link.event() => self.linked(event),
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.done(done),
                 _ = ticker.tick() => {}
@@ -180,6 +187,9 @@ impl Relay {
             self.settle(&mut batch, now);
             self.read_frames(now);
             self.pipeline.tick(now);
+            if self.reloading && !self.pipeline.is_reloading() {
+                self.reloaded();
+            }
             while let Some(action) = self.pipeline.next_action() {
                 if self.act(action, now).is_break() {
                     // The goodbye may take a while, and somebody may ask.
@@ -203,6 +213,20 @@ impl Relay {
         if let Some(pause) = live.gather.take().or(waits_for_answers.then_some(GATHER)) {
             std::thread::sleep(pause);
         }
+    }
+
+    fn reload(&mut self, reload: Reload, now: Instant) {
+        self.wanted.dead_letter = reload.dead_letter.clone();
+        self.pipeline.reload(reload, now);
+        self.reloading = true;
+    }
+
+    /// The pipeline has taken the new rules.
+    fn reloaded(&mut self) {
+        self.reloading = false;
+        // The row that waited for a topic may be for another one now.
+        self.sink.wait_for_none();
+        tracing::info!("the configuration was reloaded");
     }
 
     fn stop(&mut self, now: Instant) {
@@ -508,7 +532,7 @@ impl Relay {
     /// What rows waited for, they will say again.
     fn session_lost(&mut self) {
         self.pipeline.session_lost();
-        self.sink.session_lost();
+        self.sink.wait_for_none();
         self.unclaimed = None;
     }
 

@@ -3,10 +3,12 @@
 use super::object;
 use super::pattern::Pattern;
 use super::preset::Maker;
+use super::template::Template;
 use crate::config;
-use crate::config::DefaultHeaders;
+use crate::config::{DefaultHeaders, TemplateSet};
 use crate::record::Headers;
 use crate::source::outbox::{Layout, Place, Row};
+use crate::trace::push_trace;
 
 /// Few and short ones, because headers are the dearest part of a send.
 const PARTS: [(&str, Place); 4] = [
@@ -21,13 +23,22 @@ pub(super) struct HeaderRules {
     /// `None`: those of the maker.
     default: Option<DefaultHeaders>,
     more: Vec<(String, Pattern)>,
+    rendered: Vec<(String, Template)>,
+    trace: Option<Place>,
 }
 
 impl HeaderRules {
-    pub(super) fn new(route: &config::Route, layout: &mut Layout) -> HeaderRules {
+    pub(super) fn new(route: &config::Route, templates: Option<&TemplateSet>, layout: &mut Layout) -> HeaderRules {
         let compile = |pattern, layout: &mut Layout| Pattern::new(pattern, &route.rewrites, layout);
         let more = route.headers.iter().map(|(name, pattern)| (name.clone(), compile(pattern, layout))).collect();
-        HeaderRules { default: route.default_headers, more }
+        let render = |name: &String, layout: &mut Layout| Template::new(templates, name, layout);
+        let rendered = route.header_templates.iter();
+        HeaderRules {
+            default: route.default_headers,
+            more,
+            rendered: rendered.map(|(header, name)| (header.clone(), render(name, layout))).collect(),
+            trace: route.trace.as_ref().map(|name| layout.place(name)),
+        }
     }
 
     /// A NULL column gives no header.
@@ -42,6 +53,14 @@ impl HeaderRules {
                 headers.push_with(name, |bytes| written = pattern.write(row, bytes));
                 written.map_err(|problem| format!("its header \"{name}\" {problem}"))?;
             }
+        }
+        for (name, template) in &self.rendered {
+            let mut written = Ok(());
+            headers.push_with(name, |bytes| written = template.write(row, bytes));
+            written.map_err(|problem| format!("its header \"{name}\" cannot be rendered: {problem}"))?;
+        }
+        if let Some(context) = self.trace.and_then(|place| row.bytes(place)) {
+            push_trace(context, headers);
         }
         if self.default != Some(DefaultHeaders::None)
             && let Some(object) = row.bytes(Place::HEADERS)

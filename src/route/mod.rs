@@ -4,6 +4,7 @@
 //! that matches wins, and what the outbox does by itself stands behind them all. Topic, key, headers and value are written into
 //! buffers that the next row uses again; a payload that is published as it is, is not copied.
 
+mod cloudevents;
 mod debezium;
 mod headers;
 mod json;
@@ -11,11 +12,16 @@ mod matching;
 mod object;
 mod pattern;
 mod preset;
+mod sample;
 mod system;
+mod template;
 mod value;
 
+use std::sync::Arc;
+
 use crate::config;
-use crate::config::{Switch, Timestamp, Unmatched};
+use crate::config::{Switch, TemplateSet, Timestamp, Unmatched};
+use crate::contract::Contract as Schema;
 use crate::dead_letter::Lane;
 use crate::record::{Headers, Record, Rejected};
 use crate::source::outbox::{Layout, Place, Row, unix_ms};
@@ -23,7 +29,9 @@ use headers::HeaderRules;
 use matching::Matcher;
 use pattern::Pattern;
 use preset::Maker;
-use value::{Value, ValueRules};
+pub use sample::sample;
+use template::Template;
+use value::{Buffers, Value, ValueRules};
 
 /// The compiled routes.
 #[derive(Debug)]
@@ -48,7 +56,7 @@ struct Draft {
     /// The last one that was found valid: most topics are the same as the one before.
     valid_topic: String,
     key: Vec<u8>,
-    value: Vec<u8>,
+    value: Buffers,
     number: Vec<u8>,
     headers: Headers,
 }
@@ -60,11 +68,18 @@ struct Route {
     contract: Contract,
     /// What is `None` here and below is for the maker to say.
     topic: Option<Pattern>,
-    key: Option<Pattern>,
+    key: Option<Key>,
     partition: Option<Pattern>,
     timestamp: Option<Time>,
     headers: HeaderRules,
     value: Option<ValueRules>,
+}
+
+/// Where a key comes from.
+#[derive(Debug)]
+enum Key {
+    Pattern(Pattern),
+    Template(Template),
 }
 
 /// What becomes of a row that a route fits.
@@ -82,6 +97,7 @@ enum Verdict {
 struct Contract {
     aggregate_type: Option<String>,
     require: Vec<(Place, String)>,
+    schema: Option<Arc<Schema>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,13 +115,13 @@ impl Router {
             let concerns = |route: &&config::Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
             let mut routes: Vec<Route> = Vec::new();
             for (at, route) in rules.routes.iter().enumerate().filter(|(_, route)| concerns(route)) {
-                let mut compiled = Route::new(route, layout);
+                let mut compiled = Route::new(route, rules.templates.as_ref(), layout);
                 if route.switch == Switch::Off {
                     compiled.verdict = Verdict::SwitchedOff(format!("route {} of the configuration", at + 1));
                 }
                 routes.push(compiled);
             }
-            let mut last = Route::new(&default, layout);
+            let mut last = Route::new(&default, None, layout);
             if rules.unmatched == Unmatched::Reject {
                 last.verdict = Verdict::Unmatched;
             }
@@ -138,13 +154,13 @@ impl Router {
         let timestamp_ms = route.timestamp(maker, row).map_err(|problem| rejected("timestamp", problem))?;
         let partition = route.partition(maker, row, number).map_err(|problem| rejected("partition", problem))?;
         let made = match &route.value {
-            Some(rules) => rules.write(row, value),
-            None => maker.value(row, value),
+            Some(rules) => rules.write(row, headers, value),
+            None => maker.value(row, &mut value.value),
         };
         let value = match made.map_err(|problem| rejected("value", problem))? {
             Value::None => None,
             Value::Payload(bytes) => Some(bytes),
-            Value::Written => Some(value.as_slice()),
+            Value::Written => Some(value.value.as_slice()),
         };
         let key = has_key.then_some(key.as_slice());
         Ok(Record { topic: valid_topic, partition, key, value, headers, timestamp_ms })
@@ -170,7 +186,18 @@ fn find<'r>(routes: &'r [Route], row: &Row<'_>) -> &'r Route {
 }
 
 impl Route {
-    fn new(route: &config::Route, layout: &mut Layout) -> Route {
+    fn new(route: &config::Route, templates: Option<&TemplateSet>, layout: &mut Layout) -> Route {
+        let timestamp = route.timestamp.as_ref().map(|timestamp| match timestamp {
+            Timestamp::Event => Time::Column(Place::TIMESTAMP),
+            Timestamp::Commit => Time::Commit,
+            Timestamp::Now => Time::Now,
+            Timestamp::Column(name) => Time::Column(layout.place(name)),
+        });
+        // A CloudEvent's time does not change when it is sent again.
+        let time = match timestamp {
+            Some(Time::Column(place)) => place,
+            Some(Time::Commit | Time::Now) | None => Place::TIMESTAMP,
+        };
         let pattern = |typed: &Option<config::Pattern>, layout: &mut Layout| {
             typed.as_ref().map(|typed| Pattern::new(typed, &route.rewrites, layout))
         };
@@ -180,18 +207,17 @@ impl Route {
             contract: Contract {
                 aggregate_type: route.aggregate_type.clone(),
                 require: route.require.iter().map(|name| (layout.place(name), name.clone())).collect(),
+                schema: route.schema.clone(),
             },
             topic: pattern(&route.topic, layout),
-            key: pattern(&route.key, layout),
+            key: match &route.key_template {
+                Some(name) => Some(Key::Template(Template::new(templates, name, layout))),
+                None => pattern(&route.key, layout).map(Key::Pattern),
+            },
             partition: pattern(&route.partition, layout),
-            timestamp: route.timestamp.as_ref().map(|timestamp| match timestamp {
-                Timestamp::Event => Time::Column(Place::TIMESTAMP),
-                Timestamp::Commit => Time::Commit,
-                Timestamp::Now => Time::Now,
-                Timestamp::Column(name) => Time::Column(layout.place(name)),
-            }),
-            headers: HeaderRules::new(route, layout),
-            value: ValueRules::new(route, layout),
+            timestamp,
+            headers: HeaderRules::new(route, templates, layout),
+            value: ValueRules::new(route, templates, time, layout),
         }
     }
 
@@ -205,7 +231,11 @@ impl Route {
     /// False when there is no key.
     fn write_key(&self, maker: &Maker, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
         match &self.key {
-            Some(pattern) => pattern.write(row, out).map(|()| true),
+            Some(Key::Pattern(pattern)) => pattern.write(row, out).map(|()| true),
+            Some(Key::Template(template)) => {
+                let rendered = template.write(row, out).map(|()| true);
+                rendered.map_err(|problem| format!("cannot be rendered: {problem}"))
+            }
             None => maker.key(row, out),
         }
     }
@@ -228,16 +258,21 @@ impl Route {
                 return Err(row.rejected("unmatched", format!("no [[route]] matches {what}")));
             }
         }
-        let Contract { aggregate_type, require } = &self.contract;
+        let Contract { aggregate_type, require, schema } = &self.contract;
         if let Some(wanted) = aggregate_type
             && row.bytes(Place::AGGREGATE_TYPE) != Some(wanted.as_bytes())
         {
             let found = row.text(Place::AGGREGATE_TYPE).map_or("NULL".to_owned(), |found| format!("\"{found}\""));
             return Err(row.rejected("contract", format!("its aggregate type is {found}, and must be \"{wanted}\"")));
         }
-        match require.iter().find(|(place, _)| row.is_null(*place)) {
-            Some((_, name)) => Err(row.rejected("contract", format!("its {name} is NULL, and must not be"))),
-            None => Ok(()),
+        if let Some((_, name)) = require.iter().find(|(place, _)| row.is_null(*place)) {
+            return Err(row.rejected("contract", format!("its {name} is NULL, and must not be")));
+        }
+        match (schema, row.bytes(Place::PAYLOAD)) {
+            (Some(schema), Some(payload)) => {
+                schema.check(payload).map_err(|violation| row.rejected("schema", format!("its payload {violation}")))
+            }
+            (Some(_) | None, _) => Ok(()),
         }
     }
 
@@ -542,6 +577,7 @@ mod tests {
         let rules = config::Rules {
             routes: vec![matching("event_type", "order.*", "orders")],
             unmatched: config::Unmatched::Reject,
+            templates: None,
         };
         let known = r#"{"id": 1, "event_type": "order.paid"}"#;
         assert_eq!(route_by(&rules, known).unwrap().topic, "orders");

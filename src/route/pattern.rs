@@ -55,6 +55,17 @@ impl Pattern {
         Ok(())
     }
 
+    /// True when no column of it is missing, or something stands in for those that are.
+    pub(super) fn is_whole(&self, row: &Row<'_>) -> bool {
+        self.0.iter().all(|piece| match piece {
+            Compiled::Literal(_) => true,
+            Compiled::Column(column) => {
+                row.bytes(column.place).is_some()
+                    || column.otherwise.as_ref().is_some_and(|otherwise| otherwise.is_whole(row))
+            }
+        })
+    }
+
     /// True when a column of it is NULL, and nothing stands in for it.
     pub(super) fn is_null(&self, row: &Row<'_>) -> bool {
         self.0.iter().any(|piece| match piece {

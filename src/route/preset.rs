@@ -29,7 +29,7 @@ impl Maker {
                 topic: Pattern::new(&config::Pattern::default_topic(), &[], layout),
                 key: Pattern::new(&config::Pattern::column("id"), &[], layout),
             },
-            Preset::Debezium(options) => Maker::Debezium(Box::new(Debezium::new(options, layout))),
+            Preset::Debezium(options) => Maker::Debezium(Box::new(Debezium::new(options, &outbox.columns, layout))),
             Preset::System(system) => Maker::System(system::maker(*system, &outbox.source, layout)),
         }
     }

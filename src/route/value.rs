@@ -1,8 +1,11 @@
-//! A record's value: the payload as it is, or an envelope around it.
+//! A record's value: the payload as it is, an envelope around it, a CloudEvent, or what a template renders.
 
+use super::cloudevents::{CloudEvents, Scratch};
 use super::json;
+use super::template::Template;
 use crate::config;
-use crate::config::{Tombstone, ValueForm};
+use crate::config::{TemplateSet, Tombstone, ValueForm};
+use crate::record::Headers;
 use crate::source::outbox::{Layout, Place, Row};
 
 #[derive(Debug)]
@@ -16,6 +19,15 @@ enum Form {
     Payload,
     /// Members beside the payload, each with its name as it is written.
     Envelope(Vec<(String, Place)>),
+    CloudEvent(Box<CloudEvents>),
+    Template(Template),
+}
+
+/// What values are written into.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    pub value: Vec<u8>,
+    attributes: Scratch,
 }
 
 /// What a record's value is.
@@ -29,25 +41,46 @@ pub(super) enum Value<'a> {
 
 impl ValueRules {
     /// `None` when the route does not say what the value is.
-    pub(super) fn new(route: &config::Route, layout: &mut Layout) -> Option<ValueRules> {
+    pub(super) fn new(
+        route: &config::Route,
+        templates: Option<&TemplateSet>,
+        time: Place,
+        layout: &mut Layout,
+    ) -> Option<ValueRules> {
         let form = match (&route.value, route.tombstone) {
             (None, None) => return None,
             (None, Some(_)) | (Some(ValueForm::Payload), _) => Form::Payload,
             (Some(ValueForm::Envelope(members)), _) => {
                 Form::Envelope(members.iter().map(|(name, column)| (json::text(name), layout.place(column))).collect())
             }
+            (Some(ValueForm::CloudEvents(mode, attributes)), _) => {
+                let event = CloudEvents::new(*mode, attributes, &route.rewrites, time, layout);
+                Form::CloudEvent(Box::new(event))
+            }
+            (Some(ValueForm::Template(name)), _) => Form::Template(Template::new(templates, name, layout)),
         };
         Some(ValueRules { form, tombstone: route.tombstone.unwrap_or_default() })
     }
 
-    /// Writes into the buffer what is not the payload itself.
-    pub(super) fn write<'a>(&self, row: &Row<'a>, out: &mut Vec<u8>) -> Result<Value<'a>, String> {
+    /// Writes into the buffer what is not the payload itself. A CloudEvent has headers, too.
+    pub(super) fn write<'a>(
+        &self,
+        row: &Row<'a>,
+        headers: &mut Headers,
+        buffers: &mut Buffers,
+    ) -> Result<Value<'a>, String> {
+        let Buffers { value: out, attributes } = buffers;
         let Some(payload) = row.bytes(Place::PAYLOAD) else { return Ok(Value::None) };
         if self.tombstone == Tombstone::Empty && payload.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::None);
         }
         match &self.form {
             Form::Payload => Ok(Value::Payload(payload)),
+            Form::CloudEvent(event) => event.write(row, headers, attributes, out),
+            Form::Template(template) => {
+                out.clear();
+                template.write(row, out).map(|()| Value::Written)
+            }
             Form::Envelope(members) => {
                 out.clear();
                 out.extend_from_slice(b"{\"payload\":");

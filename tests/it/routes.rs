@@ -100,6 +100,91 @@ fn what_is_unknown_or_breaks_its_contract_is_parked_and_the_rest_flows() {
 }
 
 #[test]
+fn a_template_renders_value_key_and_headers_and_an_error_names_its_place() {
+    let mut scene = scene(&["template = \"order\"\nkey_template = \"key\"\nheader_templates = { total = \"total\" }"]);
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write(
+        "order.j2",
+        "{\"n\":{{ payload.n | tojson }},\n \"amount\":{{ amount | tojson }},\"at\":\"{{ happened_at | iso }}\"}",
+    );
+    write("key.j2", "{{ tenant | default('nobody', true) }}/{{ aggregate_id }}");
+    write("total.j2", "{{ payload.lines | length }}");
+    scene.config = scene.config.set("templates.directory", directory.path().to_str().unwrap());
+    let _relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, aggregate_id, payload, amount, happened_at) values
+             (1, 'x', 'a', '{\"n\": 1.10, \"lines\": [1, 2]}', 12.50, '2026-11-16 04:06:00.5+00'), (2, 'x', 'b', '{\"lines\": []}', 1, now()),
+             (3, 'x', 'c', '{\"n\": 12345678901234567890, \"lines\": []}', null, '2026-11-16 05:06:00+01')",
+    );
+    let seen = scene.reader.wait_count(2, PATIENCE);
+    let first = seen.iter().find(|seen| seen.id() == "1").unwrap();
+    assert_eq!(first.value(), "{\"n\":1.10,\n \"amount\":12.50,\"at\":\"2026-11-16T04:06:00.5Z\"}");
+    assert_eq!((first.key(), first.header("total")), ("nobody/a", Some("2")));
+    let third = seen.iter().find(|seen| seen.id() == "3").unwrap();
+    assert_eq!(third.value(), "{\"n\":12345678901234567890,\n \"amount\":null,\"at\":\"2026-11-16T04:06:00Z\"}");
+    let letter = scene.wait_letter("2");
+    assert_eq!(letter.reason, "value");
+    assert!(letter.message.contains("template \"order\", line 1, column "), "{}", letter.message);
+    assert!(letter.message.contains("payload.n"), "{}", letter.message);
+}
+
+#[test]
+fn a_payload_that_breaks_its_schema_is_parked_with_the_path_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let schema = directory.path().join("order.json");
+    let text = r#"{"type": "object", "required": ["lines"], "properties": {"lines": {"items": {"type": "object",
+        "properties": {"price": {"type": "number", "minimum": 0}}}}}}"#;
+    std::fs::write(&schema, text).unwrap();
+    let scene = scene(&[&format!("schema = \"{}\"", schema.display())]);
+    let _relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, payload) values (1, 'x', '{\"lines\": [{\"price\": 1}]}'),
+             (2, 'x', '{\"lines\": [{\"price\": 1}, {\"price\": -1}]}'), (3, 'x', '{}'), (4, 'x', null)",
+    );
+    let mut arrived: Vec<String> =
+        scene.reader.wait_count(2, PATIENCE).iter().map(|seen| seen.id().to_owned()).collect();
+    arrived.sort();
+    assert_eq!(arrived, ["1", "4"], "no payload is a tombstone, unless require says otherwise");
+    let letter = scene.wait_letter("2");
+    assert_eq!(letter.reason, "schema");
+    assert!(letter.message.contains("/lines/1/price"), "{}", letter.message);
+    assert!(scene.wait_letter("3").message.contains("lines"));
+}
+
+#[test]
+fn an_event_travels_as_a_cloudevent_in_both_modes() {
+    let attributes = "cloudevents = { source = \"/shop/{aggregate_type}\", extensions = { tenant = \"{tenant}\", shard = \"{shard}\" } }";
+    let scene = scene(&[
+        &format!(
+            "match = {{ event_type = \"binary\" }}\nvalue = \"cloudevents-binary\"\ndefault_headers = \"none\"\n{attributes}"
+        ),
+        &format!(
+            "value = \"cloudevents-structured\"\ntimestamp = \"{{happened_at}}\"\ndefault_headers = \"none\"\n{attributes}"
+        ),
+    ]);
+    let _relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, aggregate_id, event_type, payload, shard, happened_at) values
+             (1, 'order', '42', 'binary', '{\"n\": 1.10}', 3, now()),
+             (2, 'order', '42', 'structured', '{\"n\": 1.10}', 3, '2026-11-16 04:06:00.5+00')",
+    );
+    let seen = scene.reader.wait_count(2, PATIENCE);
+    let binary = seen.iter().find(|seen| seen.header("ce_id") == Some("1")).unwrap();
+    let names: Vec<&str> = binary.headers.iter().map(|(name, _)| name.as_str()).collect();
+    let expected =
+        ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_subject", "ce_time", "ce_shard", "content-type"];
+    assert_eq!(names, expected, "tenant is NULL");
+    assert_eq!((binary.header("ce_source"), binary.header("ce_subject")), (Some("/shop/order"), Some("42")));
+    assert_eq!(binary.value(), "{\"n\": 1.10}");
+    let structured = seen.iter().find(|seen| seen.header("ce_id").is_none()).unwrap();
+    assert_eq!(structured.header("content-type"), Some("application/cloudevents+json; charset=UTF-8"));
+    let expected = "{\"specversion\":\"1.0\",\"id\":\"2\",\"source\":\"/shop/order\",\"type\":\"structured\",\"subject\":\"42\",\
+        \"datacontenttype\":\"application/json\",\"time\":\"2026-11-16T04:06:00.5Z\",\"shard\":\"3\",\"data\":{\"n\": 1.10}}";
+    assert_eq!(structured.value(), expected);
+}
+
+#[test]
 fn each_outbox_has_routes_of_its_own() {
     let table = |name: &str| format!("create table public.{name} (id text primary key, payload text)");
     let block = |name: &str| {
@@ -117,4 +202,60 @@ fn each_outbox_has_routes_of_its_own() {
         scene.reader.wait_count(2, PATIENCE).iter().map(|seen| (seen.id().to_owned(), seen.key().to_owned())).collect();
     keys.sort();
     assert_eq!(keys, [("1".to_owned(), "a".to_owned()), ("2".to_owned(), "b".to_owned())]);
+}
+
+#[test]
+fn a_reload_swaps_routes_and_refuses_what_needs_a_restart() {
+    let mut scene = scene(&["key = \"old\""]);
+    let mut relay = scene.relay();
+    let insert = |id: u32| {
+        scene.database.exec(&format!(
+            "insert into public.events (id, aggregate_type, payload, amount) values ({id}, 'x', '{{}}', 1.50)"
+        ));
+    };
+    insert(1);
+    scene.reader.wait_count(1, PATIENCE);
+
+    // Another route, which needs a column that cannot be read from its binary form.
+    let route = format!("topic = \"{}\"\nkey = \"new {{amount}}\"", scene.topic);
+    let mended = scene.config.clone().without("route").add("route", &route).set("log.level", "outboxd=debug");
+    relay.reload(&mended);
+    relay.wait_log("the configuration was reloaded", PATIENCE);
+    insert(2);
+    let seen = scene.reader.wait_count(2, PATIENCE);
+    assert_eq!((seen[0].key(), seen[1].key()), ("old", "new 1.50"));
+
+    // What is wrong, or cannot change, changes nothing.
+    for (config, told) in [
+        (mended.clone().add("route", "topics = \"x\""), "unknown field \\\"route.topics\\\""),
+        (
+            mended.clone().set("postgres.slot", "other").set("limits.window", 7),
+            "postgres.slot, limits.window needs a restart",
+        ),
+    ] {
+        relay.reload(&config);
+        relay.wait_log(told, PATIENCE);
+    }
+    insert(3);
+    assert_eq!(scene.reader.wait_count(3, PATIENCE)[2].key(), "new 1.50");
+    scene.config = mended;
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0));
+}
+
+#[test]
+fn a_row_that_waits_for_its_topic_in_the_middle_of_a_transaction_is_freed_by_a_reload() {
+    let mut scene = scene(&["match = { event_type = \"good\" }"]);
+    scene.config = scene.config.add("route", "topic = \"nobody.made.this\"");
+    let mut relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, event_type, payload) values (1, 'x', 'good', '{}'), (2, 'x', 'lost', '{}')",
+    );
+    relay.wait_unready("topic_missing", PATIENCE);
+    let route = format!("topic = \"{}\"", scene.topic);
+    let mended = scene.config.clone().without("route").add("route", &route);
+    relay.reload(&mended);
+    scene.reader.wait_count(2, PATIENCE);
+    relay.wait_ready();
+    scene.config = mended;
 }

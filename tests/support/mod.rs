@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the harness offers more than any one test crate uses")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+pub mod debezium;
 pub mod kafka;
 pub mod oracle;
 pub mod postgres;

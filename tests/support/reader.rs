@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use outboxd::lsn::Lsn;
 use postgres::Client;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::message::{Headers, Message};
+use rdkafka::message::{BorrowedHeaders, Header, Headers, Message};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, Timestamp, TopicPartitionList};
 
@@ -49,6 +49,24 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// A record as a consumer gives it.
+    pub fn of(message: &impl Message<Headers = BorrowedHeaders>) -> Seen {
+        let header = |header: Header<'_, &[u8]>| (header.key.to_string(), header.value.map(<[u8]>::to_vec));
+        Seen {
+            topic: message.topic().to_string(),
+            partition: message.partition(),
+            offset: message.offset(),
+            key: message.key().map(<[u8]>::to_vec),
+            value: message.payload().map(<[u8]>::to_vec),
+            headers: message.headers().map(|headers| headers.iter().map(header).collect()).unwrap_or_default(),
+            timestamp_ms: message.timestamp().to_millis(),
+            appended_ms: match message.timestamp() {
+                Timestamp::LogAppendTime(ms) => Some(ms),
+                Timestamp::CreateTime(_) | Timestamp::NotAvailable => None,
+            },
+        }
+    }
+
     /// The key as text; empty without one.
     pub fn key(&self) -> &str {
         self.key.as_deref().map_or("", |key| std::str::from_utf8(key).expect("the key is text"))
@@ -401,23 +419,11 @@ fn read(kept: Kept, client: &ClientConfig, topics: &[String], shared: &Shared) {
         }
         // Errors are outages, which tests cause on purpose: the consumer heals by itself.
         if let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) {
-            let headers = message.headers().map(|headers| {
-                let kept = headers.iter().filter(|h| kept == Kept::Everything || h.key == "id");
-                kept.map(|h| (h.key.to_string(), h.value.map(<[u8]>::to_vec))).collect()
-            });
-            let seen = Seen {
-                topic: message.topic().to_string(),
-                partition: message.partition(),
-                offset: message.offset(),
-                key: message.key().map(<[u8]>::to_vec),
-                value: message.payload().filter(|_| kept == Kept::Everything).map(<[u8]>::to_vec),
-                headers: headers.unwrap_or_default(),
-                timestamp_ms: message.timestamp().to_millis(),
-                appended_ms: match message.timestamp() {
-                    Timestamp::LogAppendTime(ms) => Some(ms),
-                    Timestamp::CreateTime(_) | Timestamp::NotAvailable => None,
-                },
-            };
+            let mut seen = Seen::of(&message);
+            if kept == Kept::Id {
+                seen.headers.retain(|(name, _)| name == "id");
+                seen.value = None;
+            }
             let mut shelf = shared.shelf.lock().unwrap();
             shelf.reached.insert((seen.topic.clone(), seen.partition), seen.offset + 1);
             shelf.seen.push(seen);

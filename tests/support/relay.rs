@@ -115,6 +115,11 @@ pub fn outboxd(arguments: &[&str]) -> Ended {
     run_binary(binary().args(arguments))
 }
 
+/// The configuration, with health and metrics at this port.
+fn listening(config: &Config, http: u16) -> Config {
+    config.clone().set("http.listen", format!("127.0.0.1:{http}"))
+}
+
 /// A running `outboxd run`. It is killed when dropped.
 pub struct Relay {
     process: Process,
@@ -129,7 +134,7 @@ impl Relay {
     pub fn start(config: &Config) -> Relay {
         let http = free_port();
         let scratch = Scratch::new();
-        let path = config.clone().set("http.listen", format!("127.0.0.1:{http}")).write(scratch.path());
+        let path = listening(config, http).write(scratch.path());
         let mut command = binary();
         command.arg("run").arg("--config").arg(path).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command, Farewell::Kill);
@@ -285,6 +290,12 @@ impl Relay {
     /// Resident memory in bytes.
     pub fn rss_bytes(&self) -> u64 {
         resident_bytes(self.pid()).expect("the relay runs")
+    }
+
+    /// Gives it another configuration, and asks it to read that.
+    pub fn reload(&mut self, config: &Config) {
+        listening(config, self.http).write(self.scratch.path());
+        self.process.signal(Signal::HUP);
     }
 
     /// Asks it to end.

@@ -121,7 +121,7 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ("\n[limit]", "f.toml:6: unknown field \"limit\"\n  hint: did you mean \"limits\"?"),
         (
             "[telemetry]",
-            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, registry, dead_letter, http, limits",
+            "f.toml:5: unknown field \"telemetry\"\n  hint: known here: postgres, outbox, kafka, route, registry, templates, dead_letter, http, log, limits",
         ),
         (
             "[outbox]\ntable = 'x'",
@@ -493,7 +493,22 @@ fn the_reference_is_valid_and_shows_the_defaults() {
         });
         lines.collect::<Vec<_>>().join("\n")
     };
-    let config = load(&uncomment(&["password_file", "message_prefix", "topic", "envelope", "debezium"]), &[]).unwrap();
+    let config = load(
+        &uncomment(&[
+            "password_file",
+            "message_prefix",
+            "topic",
+            "envelope",
+            "cloudevents",
+            "schema",
+            "template",
+            "key_template",
+            "header_templates",
+            "debezium",
+        ]),
+        &[],
+    )
+    .unwrap();
     let defaults = load(LEAST, &[]).unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", defaults.limits));
     assert_eq!(format!("{:?}", config.outbox), format!("{:?}", defaults.outbox));
@@ -535,7 +550,7 @@ fn the_examples_of_the_document_are_valid() {
     let markdown = reference_markdown();
     let examples: Vec<&str> =
         markdown.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for example in examples {
         let example = example.replace("{ file = \"/run/secrets/kafka\" }", "'x'");
         // Each shows some sections; the two urls are alternatives.
@@ -629,7 +644,16 @@ fn a_route_that_cannot_be_meant_is_refused_with_what_to_write() {
         ("rewrite = { a = { column = \"b\" } }", "has not the members column, regex and with"),
         ("envelope = { a = \"b\" }", "value is not \"envelope\""),
         ("value = \"envelope\"\nenvelope = { payload = \"b\" }", "has a member payload"),
-        ("value = \"avro\"", "\"payload\" or \"envelope\""),
+        ("value = \"avro\"", "\"payload\" or \"envelope\" or \"cloudevents-binary\""),
+        ("cloudevents = { source = \"x\" }", "value is not a CloudEvent"),
+        (
+            "value = \"cloudevents-binary\"\ncloudevents = { extensions = { Tenant = \"x\" } }",
+            "\"Tenant\" is not a name",
+        ),
+        ("schema = \"nowhere.json\"", "nowhere.json"),
+        ("template = \"a\"\nvalue = \"payload\"", "is set, and so is value"),
+        ("key_template = \"a\"\nkey = \"{id}\"", "is set, and so is key"),
+        ("template = \"nowhere\"", "templates.directory: "),
         ("enabled = \"no\"", "true or false"),
         ("require = \"payload\"", "a list of texts"),
         ("topics = \"a\"", "did you mean \"topic\"?"),

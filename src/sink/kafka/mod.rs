@@ -215,8 +215,8 @@ impl Kafka {
         });
     }
 
-    /// The stream will begin anew: whichever row waits for its topic will say so again, to whoever has the slot then.
-    pub fn session_lost(&mut self) {
+    /// The row at the front will come again, to whoever has the slot then, or is for another topic now: it will say what it waits for.
+    pub fn wait_for_none(&mut self) {
         self.topics.wait_for_none();
     }
 

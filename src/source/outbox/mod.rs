@@ -15,8 +15,8 @@ use std::collections::HashMap;
 pub use keep::{Kept, block};
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
-pub use row::{Row, unix_ms};
-pub use value::Moment;
+pub use row::{Row, unix_micros, unix_ms};
+pub use value::{Moment, parse_time};
 
 use crate::column::Type;
 use crate::config;
@@ -64,6 +64,8 @@ pub struct Outbox {
     /// Other tables of the publication, as `schema.name`: their rows are counted and ignored.
     others: Vec<String>,
     relations: HashMap<u32, Table>,
+    /// What stands for types that are not built in.
+    known_types: HashMap<u32, u32>,
     transaction: Option<Transaction>,
     cells: Vec<Cell>,
     /// Of the cells, where no table describes them.
@@ -124,6 +126,7 @@ impl Outbox {
             encoding: Encoding::Binary,
             others: Vec::new(),
             relations: HashMap::new(),
+            known_types: HashMap::new(),
             transaction: None,
             scratch: Vec::new(),
         }
@@ -136,12 +139,42 @@ impl Outbox {
         self.encoding = encoding;
         self.others = others;
         self.relations.clear();
+        self.known_types.clear();
         self.transaction = None;
+    }
+
+    /// The outboxes that it was made for.
+    pub fn outboxes(&self) -> &[config::Outbox] {
+        &self.outboxes
     }
 
     /// True between Begin and Commit.
     pub fn in_transaction(&self) -> bool {
         self.transaction.is_some()
+    }
+
+    /// True when nothing was taken yet of the open transaction, or none is open.
+    pub fn is_between_transactions(&self) -> bool {
+        self.transaction.as_ref().is_none_or(|open| open.rows == 0)
+    }
+
+    /// Other places from the next row on: the tables that the server described are mapped anew. Answers with a column that
+    /// cannot be read from its binary form, if this session is one of those.
+    pub fn lay_out(&mut self, layout: Layout) -> Option<String> {
+        self.cells = vec![Cell::Absent; layout.len()];
+        self.types = vec![Type::default(); layout.len()];
+        self.layout = layout;
+        for table in self.relations.values_mut() {
+            if let Table::Outbox(mapping) = table {
+                let outbox = &self.outboxes[mapping.outbox];
+                mapping.map(outbox, &self.layout).expect("what an outbox must have does not change with the routes");
+            }
+        }
+        let mut mapped = self.relations.values().filter_map(Table::mapping);
+        match self.encoding {
+            Encoding::Binary => mapped.find_map(|mapping| self.unreadable(mapping)),
+            Encoding::Text => None,
+        }
     }
 
     /// True when every mapped table seen in this session could be read in binary.
@@ -170,11 +203,16 @@ impl Outbox {
                 None => Step::Nothing,
             }),
             Message::StreamAbort => Ok(Step::Odd(Odd::StrayAbort)),
-            Message::Origin { .. }
-            | Message::Type { .. }
-            | Message::Update { .. }
-            | Message::Delete { .. }
-            | Message::Truncate => Ok(Step::Nothing),
+            Message::Type { oid, schema, name } => {
+                match Type::named(schema, name) {
+                    Some(known) => drop(self.known_types.insert(oid, known)),
+                    None => drop(self.known_types.remove(&oid)),
+                }
+                Ok(Step::Nothing)
+            }
+            Message::Origin { .. } | Message::Update { .. } | Message::Delete { .. } | Message::Truncate => {
+                Ok(Step::Nothing)
+            }
         }
     }
 
@@ -196,7 +234,7 @@ impl Outbox {
             self.relations.insert(relation.id, table);
             return Ok(Step::Nothing);
         };
-        let mapping = map_columns(relation, outbox, &self.outboxes[outbox], &self.layout)?;
+        let mapping = Mapping::new(relation, &self.known_types, outbox, &self.outboxes[outbox], &self.layout)?;
         let unreadable = self.unreadable(&mapping);
         self.relations.insert(relation.id, Table::Outbox(mapping));
         Ok(match (self.encoding, unreadable) {
@@ -340,42 +378,68 @@ impl Table {
     }
 }
 
-fn map_columns(relation: &Relation<'_>, at: usize, outbox: &config::Outbox, layout: &Layout) -> Result<Mapping> {
-    let table = format!("table \"{}.{}\"", relation.schema, relation.name);
-    let mut mapped = Vec::new();
-    let mut types = vec![Type::default(); layout.len()];
-    let type_of = |column: &RelationColumn<'_>| Type { oid: column.type_oid, modifier: column.type_modifier };
-    for (place, name, presence) in layout.columns(outbox) {
-        let found = relation.columns().enumerate().find(|(_, column)| column.name == name);
-        match (found, presence) {
-            (Some((index, column)), _) => {
-                let kind = kind_of(column.type_oid, place).ok_or_else(|| {
-                    let part = layout.name(place);
-                    Error::definite(format!("column \"{name}\" of {table} cannot be the {part}: it is not a timestamp"))
+impl Mapping {
+    /// A table as the server described it, mapped.
+    fn new(
+        relation: &Relation<'_>,
+        known_types: &HashMap<u32, u32>,
+        at: usize,
+        outbox: &config::Outbox,
+        layout: &Layout,
+    ) -> Result<Mapping> {
+        let type_of = |column: &RelationColumn<'_>| {
+            let oid = *known_types.get(&column.type_oid).unwrap_or(&column.type_oid);
+            Type { oid, modifier: column.type_modifier }
+        };
+        let mut mapping = Mapping {
+            table: format!("table \"{}.{}\"", relation.schema, relation.name),
+            schema_and_name: (relation.schema.to_owned(), relation.name.to_owned()),
+            outbox: at,
+            types: Vec::new(),
+            columns: Vec::new(),
+            described: relation.columns().map(|column| (column.name.to_owned(), type_of(&column))).collect(),
+        };
+        mapping.map(outbox, layout)?;
+        Ok(mapping)
+    }
+
+    /// Finds the column of each place.
+    fn map(&mut self, outbox: &config::Outbox, layout: &Layout) -> Result<()> {
+        let table = &self.table;
+        self.types = vec![Type::default(); layout.len()];
+        self.columns.clear();
+        for (place, name, presence) in layout.columns(outbox) {
+            let found = self.described.iter().enumerate().find(|(_, (described, _))| described == name);
+            match (found, presence) {
+                (Some((index, (_, kind))), _) => {
+                    let how = kind_of(kind.oid, place).ok_or_else(|| {
+                        let part = layout.name(place);
+                        Error::definite(format!(
+                            "column \"{name}\" of {table} cannot be the {part}: it is not a timestamp"
+                        ))
                         .hint(format!(
                             "name a timestamp column in [[outbox]] columns.{part}, or \"\" for the commit time"
                         ))
-                })?;
-                mapped.push(MappedColumn { index, place, kind, name: name.to_owned() });
-                types[place.0] = type_of(&column);
+                    })?;
+                    self.types[place.0] = *kind;
+                    self.columns.push(MappedColumn { index, place, kind: how, name: name.to_owned() });
+                }
+                (None, Presence::Required) => {
+                    let part = layout.name(place);
+                    return Err(Error::definite(format!(
+                        "{table} has no column \"{name}\", which is mapped as the {part}"
+                    ))
+                    .hint(format!(
+                        "the WAL describes each row by the table as it was: name a column that it had then in [[outbox]] \
+                         columns.{part}, at least until these rows are published; a column put back helps later rows only"
+                    )));
+                }
+                (None, Presence::Optional) => {}
             }
-            (None, Presence::Required) => {
-                let part = layout.name(place);
-                return Err(Error::definite(format!(
-                    "{table} has no column \"{name}\", which is mapped as the {part}"
-                ))
-                .hint(format!(
-                    "the WAL describes each row by the table as it was: name a column that it had then in [[outbox]] \
-                     columns.{part}, at least until these rows are published; a column put back helps later rows only"
-                )));
-            }
-            (None, Presence::Optional) => {}
         }
+        self.columns.sort_by_key(|column| (column.index, column.place));
+        Ok(())
     }
-    mapped.sort_by_key(|column| (column.index, column.place));
-    let described = relation.columns().map(|column| (column.name.to_owned(), type_of(&column))).collect();
-    let schema_and_name = (relation.schema.to_owned(), relation.name.to_owned());
-    Ok(Mapping { table, schema_and_name, outbox: at, types, columns: mapped, described })
 }
 
 /// `None` when the type cannot play its part at all.

@@ -53,10 +53,15 @@ impl<'a> Row<'a> {
 
     /// The record's timestamp, milliseconds since 1970: this column, else (NULL, infinity) the commit time.
     pub fn timestamp_ms(&self, place: Place) -> Result<i64, String> {
-        self.time(place).map(|time| unix_ms(time.unwrap_or(self.committed_at)))
+        self.timestamp(place).map(unix_ms)
     }
 
-    /// A column's time, microseconds since 2000-01-01 UTC; none when it is NULL or infinite.
+    /// The same in microseconds since 2000.
+    pub fn timestamp(&self, place: Place) -> Result<i64, String> {
+        Ok(self.time(place)?.unwrap_or(self.committed_at))
+    }
+
+    /// The column alone: `None` when it is NULL, infinite or not there.
     pub fn time(&self, place: Place) -> Result<Option<i64>, String> {
         let time = match &self.cells[place.0] {
             Cell::Absent | Cell::Null => None,
@@ -81,7 +86,12 @@ impl<'a> Row<'a> {
     }
 }
 
+/// Microseconds since 1970 of a PostgreSQL time.
+pub fn unix_micros(pg_micros: i64) -> i64 {
+    pg_micros.saturating_add(EPOCH_MICROS)
+}
+
 /// Milliseconds since 1970 of a PostgreSQL time.
 pub fn unix_ms(pg_micros: i64) -> i64 {
-    pg_micros.saturating_add(EPOCH_MICROS).div_euclid(1000)
+    unix_micros(pg_micros).div_euclid(1000)
 }

@@ -1,0 +1,177 @@
+//! Which options there are, and what each may hold: names and texts enter, those that are known and valid leave.
+
+use super::super::document::Reader;
+use super::super::error::{self, Fault};
+use super::super::value;
+use super::{
+    BINARY, BINARY_MODES, BYTES, DECIMAL_FORMATS, DECIMAL_MODES, EMPTY_ARRAYS, HSTORE_MODES, INTERVAL_MODES, JSON,
+    MISSING, NULLS, SIMPLE, STRING, TIME_MODES, java, placements,
+};
+
+/// The options that were typed, each of them valid by itself.
+pub(super) struct Options(Vec<(String, String)>);
+
+/// What an option may hold.
+#[derive(Clone, Copy)]
+enum Holds {
+    /// The name of a column, or another text that is not empty.
+    Name,
+    /// Any text.
+    Text,
+    Switch,
+    Words(&'static [&'static str]),
+    Regex,
+    Placements,
+    /// Only what holds anyway; the text says what that is, and why.
+    Only(&'static str, &'static str),
+    /// Nothing: why, and what to do.
+    Refused(&'static str, &'static str),
+}
+
+const ROUTER: &[(&str, Holds)] = &[
+    ("table.field.event.id", Holds::Name),
+    ("table.field.event.key", Holds::Name),
+    // Debezium never reads it.
+    ("table.field.event.type", Holds::Name),
+    ("table.field.event.timestamp", Holds::Name),
+    ("table.field.event.payload", Holds::Name),
+    (
+        "table.field.event.schema.version",
+        Holds::Refused("it shows in schemas only, and they are not written into records", "remove it"),
+    ),
+    ("table.fields.additional.placement", Holds::Placements),
+    ("table.field.additional.missing", Holds::Words(&words(&MISSING))),
+    // Only inserts are read, so there is nothing to warn of.
+    ("table.op.invalid.behavior", Holds::Words(&["warn", "error", "fatal"])),
+    ("table.expand.json.payload", Holds::Switch),
+    ("table.json.payload.null.behavior", Holds::Words(&words(&NULLS))),
+    ("table.json.payload.empty.array.behavior", Holds::Words(&words(&EMPTY_ARRAYS))),
+    ("field.name.adjustment.mode", Holds::Only("none", "Debezium loses the members that it renames")),
+    ("route.by.field", Holds::Name),
+    ("route.topic.regex", Holds::Regex),
+    ("route.topic.replacement", Holds::Text),
+    ("route.tombstone.on.empty.payload", Holds::Switch),
+    ("tracing.span.context.field", Holds::Name),
+    // The relay makes no span of its own.
+    ("tracing.operation.name", Holds::Text),
+    ("tracing.with.context.field.only", Holds::Switch),
+];
+
+const CONNECTOR: &[(&str, Holds)] = &[
+    ("topic.prefix", Holds::Name),
+    ("extended.headers.enabled", Holds::Switch),
+    ("time.precision.mode", Holds::Words(&words(&TIME_MODES))),
+    ("decimal.handling.mode", Holds::Words(&words(&DECIMAL_MODES))),
+    ("binary.handling.mode", Holds::Words(&words(&BINARY_MODES))),
+    ("interval.handling.mode", Holds::Words(&words(&INTERVAL_MODES))),
+    ("hstore.handling.mode", Holds::Words(&words(&HSTORE_MODES))),
+    // Every type is published here; what would be unavailable is never asked for: inserts have all values.
+    ("include.unknown.datatypes", Holds::Switch),
+    ("unavailable.value.placeholder", Holds::Text),
+];
+
+const CONVERTER: &[(&str, Holds)] = &[
+    ("", Holds::Words(&[STRING, JSON, BYTES, BINARY])),
+    (".schemas.enable", Holds::Switch),
+    (".schemas.cache.size", Holds::Text),
+    (".decimal.format", Holds::Words(&words(&DECIMAL_FORMATS))),
+    // The WAL has no defaults.
+    (".replace.null.with.default", Holds::Switch),
+    (".converter.encoding", Holds::Only("utf-8", "PostgreSQL and Kafka speak UTF-8 here")),
+    (".converter.type", Holds::Text),
+    (".delegate.converter.type", Holds::Words(&[STRING, JSON])),
+    (".delegate.converter.type.schemas.enable", Holds::Switch),
+    (".delegate.converter.type.schemas.cache.size", Holds::Text),
+    (".delegate.converter.type.decimal.format", Holds::Words(&words(&DECIMAL_FORMATS))),
+    (".delegate.converter.type.replace.null.with.default", Holds::Switch),
+];
+
+const HEADER: Holds = Holds::Words(&[SIMPLE, STRING, JSON]);
+
+const fn words<T: Copy, const N: usize>(choices: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = choices[at].0;
+        at += 1;
+    }
+    words
+}
+
+/// All options, by name.
+fn known() -> Vec<(String, Holds)> {
+    let fixed = ROUTER.iter().chain(CONNECTOR).map(|(name, holds)| ((*name).to_owned(), *holds));
+    let converters = ["key.converter", "value.converter", "header.converter"].into_iter().flat_map(|part| {
+        CONVERTER.iter().map(move |(property, holds)| match (part, *property) {
+            ("header.converter", "") => (part.to_owned(), HEADER),
+            _ => (format!("{part}{property}"), *holds),
+        })
+    });
+    fixed.chain(converters).collect()
+}
+
+impl Options {
+    /// Reads the table; what is wrong with one option is told at its line.
+    pub(super) fn read(reader: &mut Reader<'_, '_>) -> Options {
+        let known = known();
+        Options(reader.map("debezium", |name, typed| {
+            let Some((_, holds)) = known.iter().find(|(option, _)| option == name) else {
+                return Err(unknown(name, &known));
+            };
+            holds.check(value::scalar_text(typed)?)
+        }))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(option, _)| option == name).map(|(_, text)| text.as_str())
+    }
+
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.text(name).is_some_and(|text| text.eq_ignore_ascii_case("true"))
+    }
+
+    /// One of some words; the first, when none was typed.
+    pub(super) fn choice<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> T {
+        let typed = self.text(name).map(str::to_ascii_lowercase);
+        let found = words.iter().find(|(word, _)| Some(*word) == typed.as_deref());
+        found.unwrap_or(&words[0]).1
+    }
+}
+
+impl Holds {
+    fn check(self, text: String) -> Result<String, Fault> {
+        match self {
+            Holds::Text => Ok(text),
+            Holds::Name if text.is_empty() => Err(Fault::new("must not be empty")),
+            Holds::Name => Ok(text),
+            Holds::Switch => word(&text, &["true", "false"]),
+            Holds::Words(words) => word(&text, words),
+            Holds::Regex => java::regex(&text).map(|_| text),
+            Holds::Placements => placements(&text).map(|_| text),
+            Holds::Only(only, _) if text.trim().eq_ignore_ascii_case(only) => Ok(text),
+            Holds::Only(only, why) => Err(Fault::new(format!("refused: {why}")).hint(format!("only \"{only}\""))),
+            Holds::Refused(why, instead) => Err(Fault::new(format!("refused: {why}")).hint(instead)),
+        }
+    }
+}
+
+/// As Debezium reads words: blanks around them and capitals do not count.
+fn word(text: &str, words: &[&str]) -> Result<String, Fault> {
+    let found = words.iter().find(|word| word.eq_ignore_ascii_case(text.trim()));
+    found.map(|word| (*word).to_owned()).ok_or_else(|| {
+        let listed: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        Fault::new(format!("\"{text}\" is not one of the choices")).hint(listed.join(" or "))
+    })
+}
+
+fn unknown(name: &str, known: &[(String, Holds)]) -> Fault {
+    let fault = Fault::new("is no option of the event router, of a converter, or that changes a record");
+    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+    let bare = name.strip_prefix("transforms.").and_then(|rest| rest.split_once('.')).map(|(_, bare)| bare);
+    match (bare.filter(|bare| names.contains(bare)), error::nearest(name, &names)) {
+        (Some(bare), _) => fault.hint(format!("write \"{bare}\": here it stands without transforms and an alias")),
+        (None, Some(near)) => fault.hint(format!("did you mean \"{near}\"?")),
+        (None, None) => fault
+            .hint("options of the connection, the slot and the producer have fields of their own: see outboxd config"),
+    }
+}

@@ -1,0 +1,91 @@
+use super::super::Config;
+use super::super::Preset;
+use super::*;
+
+const START: &str = "postgres.url = 'postgres://u@h/d'\nkafka.brokers = 'k:9092'\n[[outbox]]\npreset = 'debezium'\n";
+
+fn read(options: &str) -> Result<(Debezium, Columns), String> {
+    let text = format!("{START}[outbox.debezium]\n{options}");
+    let config = Config::from_toml(&text, "f", std::iter::empty()).map_err(|error| error.to_string())?;
+    let outbox = config.outbox[0].clone();
+    let Preset::Debezium(debezium) = outbox.preset else { panic!("it is Debezium's") };
+    Ok((*debezium, outbox.columns))
+}
+
+#[test]
+fn without_options_it_is_the_usual_table_and_text() {
+    let (debezium, columns) = read("").unwrap();
+    assert!(debezium.topic.regex.is_none());
+    assert_eq!(debezium.topic.replacement, [Piece::Literal("outbox.event.".into()), Piece::Group(1)]);
+    assert_eq!(
+        (&debezium.key, &debezium.value, &debezium.header),
+        (&Converter::Text, &Converter::Text, &Converter::Simple)
+    );
+    assert_eq!((debezium.context, debezium.trace), (None, None));
+    assert_eq!((columns.id.as_str(), columns.payload.as_str()), ("id", "payload"));
+    assert_eq!((columns.aggregate_type.as_deref(), columns.timestamp), (Some("aggregatetype"), None));
+}
+
+#[test]
+fn options_name_columns_and_the_typed_columns_weigh_more() {
+    let options = "'table.field.event.key' = 'k'\n'route.by.field' = 'r'\n'table.field.event.timestamp' = 'at'";
+    let (_, columns) = read(options).unwrap();
+    assert_eq!(columns.aggregate_id.as_deref(), Some("k"));
+    assert_eq!(columns.aggregate_type.as_deref(), Some("r"));
+    assert_eq!(columns.timestamp.as_deref(), Some("at"));
+    let text = format!("{START}columns.aggregate_id = 'other'\n[outbox.debezium]\n{options}");
+    let config = Config::from_toml(&text, "f", std::iter::empty()).unwrap();
+    assert_eq!(config.outbox[0].columns.aggregate_id.as_deref(), Some("other"));
+}
+
+#[test]
+fn placements_are_read_as_debezium_reads_them() {
+    let place = |column: &str, to| Placement { column: column.into(), to };
+    for (typed, expected) in [
+        ("type:header", vec![place("type", Destination::Header("type".into()))]),
+        (
+            " a : HEADER : b ,c: Envelope ",
+            vec![place("a", Destination::Header("b".into())), place("c", Destination::Envelope("c".into()))],
+        ),
+        ("p:partition:x,", vec![place("p", Destination::Partition)]),
+        ("a:header:", vec![place("a", Destination::Header("a".into()))]),
+    ] {
+        assert_eq!(placements(typed).unwrap(), expected, "{typed}");
+    }
+    for wrong in ["", "a", "a:footer", "a:header:b:c", "a:header,,b:header", ":header"] {
+        assert!(placements(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_what_would_be_right() {
+    for (options, expected) in [
+        ("'route.by.feild' = 'x'", "did you mean \"route.by.field\"?"),
+        ("'transforms.outbox.route.by.field' = 'x'", "write \"route.by.field\""),
+        ("'table.expand.json.payload' = 'yes'", "\"true\" or \"false\""),
+        (
+            "'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'",
+            "\"value.converter.schemas.enable\" = false",
+        ),
+        ("'value.converter' = 'io.confluent.connect.avro.AvroConverter'", "is not one of the choices"),
+        ("'table.field.event.schema.version' = 'v'", "shows in schemas only"),
+        ("'route.topic.regex' = '(?=a).*'", "a look-ahead"),
+        ("'route.topic.replacement' = '${nothing}'", "known here: routedByValue"),
+        ("'table.fields.additional.placement' = 'a:envelope:payload'", "one name to two members"),
+        ("'extended.headers.enabled' = true", "no topic.prefix"),
+        ("'field.name.adjustment.mode' = 'avro'", "only \"none\""),
+    ] {
+        let said = read(options).unwrap_err();
+        assert!(said.contains(expected), "{options}:\n{said}");
+    }
+}
+
+#[test]
+fn words_may_have_capitals_and_blanks_and_switches_may_be_booleans() {
+    let options = "'table.expand.json.payload' = true\n'table.json.payload.null.behavior' = ' OPTIONAL_BYTES '
+        'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'\n'value.converter.schemas.enable' = 'FALSE'
+        'value.converter.decimal.format' = 'NUMERIC'\n'table.op.invalid.behavior' = 'fatal'";
+    let (debezium, _) = read(options).unwrap();
+    assert_eq!(debezium.expansion, Some(Expansion { nulls: Members::Kept, empty_arrays: Members::Ignored }));
+    assert_eq!(debezium.value, Converter::Json(DecimalFormat::Numeric));
+}

@@ -1,0 +1,346 @@
+//! `[[outbox]]`: the router's options under their own names, checked as Debezium checks them, and what the server makes of them.
+
+use std::collections::BTreeMap;
+
+use super::draft::{Section, quoted};
+use super::input::Form;
+use super::routes::Router;
+use super::settings::{Setting, Value};
+use super::tables::Table;
+use super::{Finding, Work, pattern};
+
+/// What an option's value may be.
+enum Shape {
+    Text,
+    Bool,
+    Words(&'static [&'static str]),
+}
+
+/// The router's options, in the order in which they are written.
+static OPTIONS: [(&str, Shape); 19] = [
+    ("table.field.event.id", Shape::Text),
+    ("table.field.event.key", Shape::Text),
+    ("table.field.event.type", Shape::Text),
+    ("table.field.event.timestamp", Shape::Text),
+    ("table.field.event.payload", Shape::Text),
+    ("table.field.event.schema.version", Shape::Text),
+    (PLACEMENT, Shape::Text),
+    ("table.field.additional.missing", Shape::Words(&["error", "ignore"])),
+    ("table.op.invalid.behavior", Shape::Words(&["warn", "error", "fatal"])),
+    ("table.expand.json.payload", Shape::Bool),
+    ("table.json.payload.null.behavior", Shape::Words(&["ignore", "optional_bytes"])),
+    ("table.json.payload.empty.array.behavior", Shape::Words(&["ignore", "optional_string"])),
+    ("route.by.field", Shape::Text),
+    ("route.topic.regex", Shape::Text),
+    ("route.topic.replacement", Shape::Text),
+    ("route.tombstone.on.empty.payload", Shape::Bool),
+    ("tracing.span.context.field", Shape::Text),
+    ("tracing.operation.name", Shape::Text),
+    ("tracing.with.context.field.only", Shape::Bool),
+];
+
+/// Options of the router's first years, and what they are called now.
+static OLD_NAMES: [(&str, &str); 5] = [
+    ("debezium.op.invalid.behavior", "table.op.invalid.behavior"),
+    ("table.field.payload", "table.field.event.payload"),
+    ("table.field.schema.version", "table.field.event.schema.version"),
+    ("table.field.event.payload.id", "table.field.event.key"),
+    ("table.field.payload.id", "table.field.event.key"),
+];
+
+/// Options of the connector that change how a column is rendered.
+static RENDERING: [(&str, &[&str]); 5] = [
+    (
+        "time.precision.mode",
+        &[
+            "adaptive",
+            "adaptive_time_microseconds",
+            "connect",
+            "isostring",
+            "microseconds",
+            "nanoseconds",
+            "structured",
+        ],
+    ),
+    ("decimal.handling.mode", &["precise", "double", "string"]),
+    ("binary.handling.mode", &["bytes", "base64", "base64-url-safe", "hex"]),
+    ("hstore.handling.mode", &["json", "map"]),
+    ("interval.handling.mode", &["numeric", "string"]),
+];
+
+const PLACEMENTS: [&str; 3] = ["header", "envelope", "partition"];
+const PLACEMENT: &str = "table.fields.additional.placement";
+
+/// The names of options of the connector that are read here.
+pub const TAKEN: [&str; 6] = [
+    "time.precision.mode",
+    "decimal.handling.mode",
+    "binary.handling.mode",
+    "hstore.handling.mode",
+    "interval.handling.mode",
+    "extended.headers.enabled",
+];
+
+/// Writes one `[[outbox]]` for each table, and the route that all records of Debezium Server take.
+pub fn write(
+    work: &mut Work,
+    tables: Vec<Table>,
+    routers: Vec<Router>,
+    prefix: &Option<Setting>,
+    converters: &Section,
+) {
+    let mut common = converters.clone();
+    rendering(work, &mut common);
+    context_headers(work, prefix, &mut common);
+    let topic = |table: &Table| topic(work, prefix, table);
+    let chosen: Vec<Choice> = tables.iter().map(|table| choose(&routers, topic(table).as_deref())).collect();
+    let written: Vec<Section> = routers.into_iter().map(|router| options(work, router)).collect();
+    for (table, choice) in tables.into_iter().zip(chosen) {
+        let mut debezium = Section::default();
+        match choice {
+            Choice::Router(index) => debezium.append(&written[index]),
+            Choice::None if written.is_empty() => {}
+            Choice::None => {
+                let message =
+                    format!("no outbox router takes {}: Debezium publishes its changes, outboxd does not", table.name);
+                work.lost(Finding::new(table.note, message));
+                continue;
+            }
+        }
+        debezium.append(&common);
+        let mut outbox = Section::default();
+        outbox.text("table", &table.name, &table.note);
+        outbox.text("preset", "debezium", "");
+        work.draft.outboxes.push((outbox, debezium));
+    }
+    if work.form == Form::Server {
+        let message = "Debezium Server sends records without the routed timestamp: theirs is the time of sending";
+        work.draft.route.comment(format!("{message}."));
+        work.draft.route.text("timestamp", "now", "");
+    }
+}
+
+enum Choice {
+    Router(usize),
+    None,
+}
+
+/// The first router that takes the topic: behind it the record is no change any more, and others leave it alone.
+fn choose(routers: &[Router], topic: Option<&str>) -> Choice {
+    match routers.iter().position(|router| router.when.applies(topic).unwrap_or(true)) {
+        Some(index) => Choice::Router(index),
+        None => Choice::None,
+    }
+}
+
+/// The topic that predicates see: the connector's own, before the router.
+fn topic(work: &Work, prefix: &Option<Setting>, table: &Table) -> Option<String> {
+    if work.settings.get("topic.naming.strategy").is_some() || table.is_unnamed() {
+        return None;
+    }
+    let prefix = prefix.as_ref()?.text()?;
+    let delimiter =
+        work.settings.get("topic.delimiter").map_or(Some(".".to_owned()), |delimiter| delimiter.value.text())?;
+    Some(format!("{prefix}{delimiter}{}", table.name.replace('.', &delimiter)))
+}
+
+fn options(work: &mut Work, router: Router) -> Section {
+    let mut options: BTreeMap<String, Setting> = router.options.into_iter().collect();
+    old_names(work, &mut options);
+    if let Some(version) = options.remove("plugin.version") {
+        work.not_needed(version.origin, "outboxd has the router built in");
+    }
+    if let Some(mode) = options.remove("field.name.adjustment.mode") {
+        if mode.is("none") {
+            work.not_needed(mode.origin, "members of a payload keep their names");
+        } else {
+            work.lost(Finding::new(mode.origin, "members of a payload keep their names here"));
+        }
+    }
+    if work.form == Form::Server {
+        server(work, &mut options);
+    } else {
+        timestamp(work, options.get("table.field.event.timestamp"));
+    }
+    let mut section = Section::default();
+    let mut wrong = pattern::check(work, &options);
+    if options.get(PLACEMENT).is_some_and(|setting| !placements_are_known(work, setting)) {
+        wrong.push(PLACEMENT);
+    }
+    for name in wrong {
+        if let Some(setting) = options.remove(name) {
+            section.off(
+                name,
+                &quoted(&setting.value.shown()),
+                &format!("FILL IN: {} does not work here", setting.origin),
+            );
+        }
+    }
+    for (name, shape) in &OPTIONS {
+        if let Some(setting) = options.remove(*name) {
+            option(work, &mut section, name, shape, &setting);
+        }
+    }
+    let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).chain(OLD_NAMES.iter().map(|(old, _)| *old)).collect();
+    for (name, setting) in options {
+        work.unknown(setting.origin, &name, &known);
+    }
+    section
+}
+
+fn option(work: &mut Work, section: &mut Section, name: &str, shape: &Shape, setting: &Setting) {
+    let Some(text) = setting.value.text() else {
+        let shown = setting.value.shown();
+        let message = format!("is {shown}, which outboxd does not look up: write the value in");
+        section.off(name, "\"\"", &format!("FILL IN: {} is {shown}", setting.origin));
+        return work.lost(Finding::new(&setting.origin, message));
+    };
+    let word = text.trim().to_lowercase();
+    match shape {
+        Shape::Bool if ["true", "false"].contains(&word.as_str()) => return section.raw(name, &word, &setting.origin),
+        Shape::Bool => return work.lost(Finding::new(&setting.origin, "is neither true nor false, and left out")),
+        Shape::Words(words) if words.contains(&word.as_str()) => section.text(name, &word, &setting.origin),
+        Shape::Words(words) => {
+            let finding =
+                Finding::new(&setting.origin, "has a value that Debezium does not know either, and is left out");
+            return work.lost(finding.hint(format!("one of {}", words.join(", "))));
+        }
+        Shape::Text => section.text(name, &text, &setting.origin),
+    }
+    if name == "table.op.invalid.behavior" && word == "fatal" {
+        work.differs(Finding::new(
+            &setting.origin,
+            "an UPDATE of a row stops Debezium; outboxd reads inserts only, and goes on",
+        ));
+    }
+    if name.starts_with("tracing.") {
+        let message = "outboxd carries the trace context to the headers and makes no spans of its own";
+        work.differs(Finding::new(&setting.origin, message));
+    }
+}
+
+fn old_names(work: &mut Work, options: &mut BTreeMap<String, Setting>) {
+    for (old, new) in OLD_NAMES {
+        let Some(setting) = options.remove(old) else { continue };
+        if options.contains_key(new) {
+            work.not_needed(setting.origin, format!("an old name of {new}, which is set as well"));
+        } else {
+            options.insert(new.to_owned(), setting);
+        }
+    }
+    let Some(mut old) = options.remove("table.fields.additional.error.on.missing") else { return };
+    if options.contains_key("table.field.additional.missing") {
+        return work
+            .not_needed(old.origin, "the name before 3.6 of table.field.additional.missing, which is set as well");
+    }
+    let message = "since 3.6 Debezium ignores this name; taken as table.field.additional.missing";
+    work.differs(Finding::new(&old.origin, message));
+    old.value = match old.text().as_deref() {
+        Some("true") => Value::literal("error"),
+        Some("false") => Value::literal("ignore"),
+        _ => old.value,
+    };
+    options.insert("table.field.additional.missing".to_owned(), old);
+}
+
+/// Debezium Server's Kafka sink hands on neither partition nor timestamp.
+fn server(work: &mut Work, options: &mut BTreeMap<String, Setting>) {
+    if let Some(timestamp) = options.remove("table.field.event.timestamp") {
+        let message = "Debezium Server ignores the routed timestamp, so it is left out";
+        let hint = "to have it obeyed, put it into [outbox.debezium] and take the [[route]] away";
+        work.differs(Finding::new(timestamp.origin, message).hint(hint));
+    }
+    let Some(setting) = options.get_mut(PLACEMENT) else { return };
+    let Some(text) = setting.value.text() else { return };
+    let is_partition =
+        |item: &&str| item.split(':').nth(1).is_some_and(|place| place.trim().eq_ignore_ascii_case("partition"));
+    let (partitions, kept): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_partition);
+    if partitions.is_empty() {
+        return;
+    }
+    let message = format!("Debezium Server ignores a routed partition, so {} is left out", partitions.join(",").trim());
+    setting.value = Value::literal(kept.join(","));
+    let finding = Finding::new(&setting.origin, message);
+    if kept.is_empty() {
+        options.remove(PLACEMENT);
+    }
+    work.differs(finding.hint("put it back to have records in that partition"));
+}
+
+fn timestamp(work: &mut Work, column: Option<&Setting>) {
+    match column {
+        Some(setting) => work.differs(Finding::new(
+            &setting.origin,
+            "a timestamptz or bigint column fails in Debezium; outboxd takes its time",
+        )),
+        None => work.differs(Finding::new(
+            "table.field.event.timestamp",
+            "not set: Debezium's records carry the time at which it read the change, outboxd's the time of the commit",
+        )),
+    }
+}
+
+/// True when each placement is one; what is not is told.
+fn placements_are_known(work: &mut Work, setting: &Setting) -> bool {
+    let text = setting.value.text().unwrap_or_else(|| "a:header".to_owned());
+    let is_known = |item: &&str| {
+        let parts: Vec<&str> = item.split(':').map(str::trim).collect();
+        let place = parts.get(1).map(|place| place.to_lowercase()).unwrap_or_default();
+        (2..=3).contains(&parts.len())
+            && parts.iter().all(|part| !part.is_empty())
+            && PLACEMENTS.contains(&place.as_str())
+    };
+    let wrong: Vec<&str> = text.split(',').filter(|item| !is_known(item)).collect();
+    for item in &wrong {
+        let message = format!("\"{}\" is no placement, for Debezium neither", item.trim());
+        let hint = "column:header, column:envelope:alias or column:partition, with commas between";
+        work.lost(Finding::new(&setting.origin, message).hint(hint));
+    }
+    wrong.is_empty()
+}
+
+fn rendering(work: &mut Work, section: &mut Section) {
+    for (name, words) in RENDERING {
+        if let Some(setting) = work.settings.take(name) {
+            option(work, section, name, &Shape::Words(words), &setting);
+        }
+    }
+}
+
+/// Debezium adds headers about itself since 3.2; outboxd only when told.
+fn context_headers(work: &mut Work, prefix: &Option<Setting>, section: &mut Section) {
+    let name = "extended.headers.enabled";
+    let switch = work.settings.take(name);
+    let prefix = prefix.as_ref().and_then(|prefix| Some((prefix.value.text()?, prefix.origin.clone())));
+    if let Some(setting) = &switch {
+        option(work, section, name, &Shape::Bool, setting);
+        if setting.is("true") {
+            let message = "outboxd's context headers name itself: their runId is its own";
+            work.differs(Finding::new(&setting.origin, message));
+            match prefix {
+                Some((prefix, origin)) => section.text("topic.prefix", &prefix, &origin),
+                None => work.lost(Finding::new(
+                    work.named("topic.prefix"),
+                    "not readable here: the context headers would lack it",
+                )),
+            }
+            return;
+        }
+    } else {
+        let message =
+            "not set: Debezium 3.2 and later add headers about themselves (__debezium.context.…), outboxd does not";
+        let finding = Finding::new(work.named(name), message);
+        work.differs(finding.hint("uncomment extended.headers.enabled and topic.prefix to send them"));
+        section.comment("Debezium 3.2 and later add headers about themselves (__debezium.context.…); with these lines outboxd does, too.");
+        section.off(name, "true", "");
+        if let Some((prefix, origin)) = &prefix {
+            section.off("topic.prefix", &quoted(prefix), origin);
+        }
+    }
+    if let Some((_, origin)) = prefix {
+        work.not_needed(
+            origin,
+            "names no topic of an outbox, only those of changes, heartbeats and the context headers",
+        );
+    }
+}

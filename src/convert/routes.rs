@@ -1,0 +1,134 @@
+//! The chain of transforms: which of them are outbox routers, and for which topics. All others are lost.
+
+use regex::Regex;
+
+use super::settings::Setting;
+use super::{Finding, Work, pattern};
+
+const ROUTER: &str = "io.debezium.transforms.outbox.EventRouter";
+const TOPIC_MATCHES: &str = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches";
+
+/// What to use instead of other people's transforms, by the end of their class.
+static INSTEAD: [(&str, &str); 14] = [
+    (".RegexRouter", "say the topic by route.topic.replacement, or by topic in a [[route]]"),
+    (".ByLogicalTableRouter", "say the topic by route.topic.replacement, or by topic in a [[route]]"),
+    (".TimestampRouter", "a topic cannot depend on the time here; say it by topic in a [[route]]"),
+    (".InsertHeader", "write the header into headers of a [[route]]"),
+    (".InsertHeader$Value", "write the header into headers of a [[route]]"),
+    (".HeaderFrom$Value", "place the column as a header: table.fields.additional.placement"),
+    (".HeaderFrom$Key", "place the column as a header: table.fields.additional.placement"),
+    (".Filter", "let a [[route]] match what is to be published; enabled = false drops the rest"),
+    (".ValueToKey", "name the key's column by table.field.event.key"),
+    (".ExtractField$Value", "name the payload's column by table.field.event.payload"),
+    (".ExtractNewRecordState", "behind the outbox router it does nothing: leave it out"),
+    (".DecodeLogicalDecodingMessageContent", "an [[outbox]] with message_prefix reads logical messages"),
+    (".InsertField$Value", "place the column into the envelope, or render the value by a template"),
+    (".ReplaceField$Value", "render the value by a template of a [[route]]"),
+];
+
+/// One outbox router of the chain.
+#[derive(Debug)]
+pub struct Router {
+    /// Its options, without their common start.
+    pub options: Vec<(String, Setting)>,
+    /// For which topics of the connector.
+    pub when: When,
+}
+
+/// For which topics of the connector a transform works.
+#[derive(Debug)]
+pub enum When {
+    /// For all.
+    Always,
+    /// For those that match the whole of it, or for the others.
+    Topic {
+        /// The pattern, for the whole name.
+        matches: Regex,
+        /// `negate`
+        negated: bool,
+    },
+    /// Nobody can tell; said already.
+    Unclear,
+}
+
+/// The outbox routers, in order.
+pub fn read(work: &mut Work) -> Vec<Router> {
+    let chain = work.settings.take("transforms");
+    let predicates = work.settings.take("predicates").map(|list| list.list()).unwrap_or_default();
+    let mut routers = Vec::new();
+    for alias in chain.as_ref().map(Setting::list).unwrap_or_default() {
+        let start = format!("transforms.{alias}.");
+        let class = work.settings.take(&format!("{start}type"));
+        let predicate = work.settings.take(&format!("{start}predicate"));
+        let negated = work.settings.take(&format!("{start}negate")).is_some_and(|negate| negate.is("true"));
+        let options = work.settings.take_under(&start);
+        match class.as_ref().map(|class| (class, class.text().unwrap_or_default())) {
+            Some((_, class)) if class == ROUTER => {
+                let when = match predicate {
+                    None => When::Always,
+                    Some(predicate) => when(work, &predicate, negated),
+                };
+                routers.push(Router { options, when });
+            }
+            Some((setting, class)) => other(work, setting, &alias, &class, predicate.is_some()),
+            None => work.lost(Finding::new(format!("{start}type"), "not set: nobody knows what this transform does")),
+        }
+    }
+    for alias in predicates {
+        work.settings.take_under(&format!("predicates.{alias}."));
+    }
+    for (_, setting) in
+        work.settings.take_under("transforms.").into_iter().chain(work.settings.take_under("predicates."))
+    {
+        work.not_needed(setting.origin, "belongs to no transform or predicate that is in use");
+    }
+    if routers.is_empty() {
+        let message = format!(
+            "none of them is {ROUTER}: Debezium publishes changes of tables, outboxd publishes events of an outbox"
+        );
+        let origin = chain.map_or("transforms".to_owned(), |chain| chain.origin);
+        work.lost(Finding::new(origin, message));
+    }
+    routers
+}
+
+impl When {
+    /// Whether it works for this topic; `None` when nobody can tell.
+    pub fn applies(&self, topic: Option<&str>) -> Option<bool> {
+        match self {
+            When::Always => Some(true),
+            When::Topic { matches, negated } => Some(matches.is_match(topic?) != *negated),
+            When::Unclear => None,
+        }
+    }
+}
+
+fn other(work: &mut Work, setting: &Setting, alias: &str, class: &str, conditional: bool) {
+    let under = if conditional { ", under a predicate," } else { "" };
+    let finding = Finding::new(&setting.origin, format!("the transform {alias} ({class}){under} has no counterpart"));
+    let instead = INSTEAD.iter().find(|(end, _)| class.ends_with(end)).map(|(_, instead)| *instead);
+    work.lost(match instead {
+        Some(instead) => finding.hint(instead),
+        None => finding,
+    });
+}
+
+fn when(work: &mut Work, predicate: &Setting, negated: bool) -> When {
+    let alias = predicate.text().unwrap_or_default();
+    let class = work.settings.get(&format!("predicates.{alias}.type")).and_then(Setting::text).unwrap_or_default();
+    let expression = work.settings.get(&format!("predicates.{alias}.pattern")).and_then(|pattern| pattern.value.text());
+    let hint = "write one [[outbox]] for each table that is to be published";
+    if class != TOPIC_MATCHES {
+        let message = format!("the predicate {alias} ({class}) has no counterpart");
+        work.lost(Finding::new(&predicate.origin, message).hint(hint));
+        return When::Unclear;
+    }
+    match expression.as_deref().and_then(pattern::whole) {
+        Some(matches) => When::Topic { matches, negated },
+        None => {
+            let message = format!("the pattern of the predicate {alias} cannot be read here");
+            work.lost(Finding::new(&predicate.origin, message).hint(hint));
+            When::Unclear
+        }
+    }
+}

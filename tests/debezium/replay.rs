@@ -1,0 +1,174 @@
+//! outboxd over the fixtures: the same tables, rows and options, on real servers, in one relay; and what it publishes beside what
+//! Debezium has published.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::compare::{self, Found, Scope};
+use crate::fixture::{Fixture, Record};
+use crate::record::PARTITIONS;
+use crate::support::kafka::Kafka;
+use crate::support::postgres::{Database, Postgres};
+use crate::support::relay::{Config, Relay};
+use crate::support::within;
+use crate::topics::Topics;
+
+/// A relay asks for every topic when its first row comes, and waits about a second for the answer: so there are several.
+const RELAYS: usize = 12;
+/// Longer than any of them takes.
+const SETTLED: Duration = Duration::from_secs(300);
+
+#[test]
+fn outboxd_publishes_what_debezium_publishes() {
+    let only = std::env::var("OUTBOXD_REPLAY_ONLY").unwrap_or_default();
+    let fixtures: Vec<Fixture> = Fixture::all().into_iter().filter(|fixture| fixture.case.contains(&only)).collect();
+    let kafka = Kafka::options().production().start();
+    create_topics(&kafka, &fixtures);
+    let mut found = Vec::new();
+    let mut runs = Vec::new();
+    std::thread::scope(|threads| {
+        let parts = fixtures.chunks(fixtures.len().div_ceil(RELAYS).max(1));
+        let stands: Vec<_> = parts.map(|part| threads.spawn(|| Stand::new(&kafka, part).run())).collect();
+        for (refused, run) in stands.into_iter().map(|stand| stand.join().expect("a stand ends")) {
+            found.extend(refused);
+            runs.push(run);
+        }
+    });
+    let names: Vec<&str> = fixtures.iter().map(|fixture| fixture.case.as_str()).collect();
+    let mut topics = Topics::of(&kafka);
+    let seen = topics.read_to_end();
+    for Run { fixtures, letters, begun_ms } in &runs {
+        for fixture in fixtures {
+            let records = Topics::of_case(seen, &fixture.case, &names);
+            let records: Vec<Record> = records.into_iter().map(|seen| Record::of(seen, *begun_ms)).collect();
+            found.extend(compare::differences(
+                fixture,
+                &records,
+                letters.get(&fixture.case).map_or(&[], Vec::as_slice),
+            ));
+        }
+    }
+    let scope = if only.is_empty() { Scope::Servers } else { Scope::Some };
+    compare::judge(&fixtures, &found, scope);
+}
+
+/// Fixtures whose rows a relay has settled.
+struct Run<'a> {
+    fixtures: Vec<&'a Fixture>,
+    /// Why rows were parked, by the name of their table.
+    letters: BTreeMap<String, Vec<String>>,
+    begun_ms: i64,
+}
+
+/// A database with the tables of some fixtures.
+struct Stand<'a> {
+    fixtures: &'a [Fixture],
+    database: Database,
+    kafka: Arc<Kafka>,
+}
+
+impl<'a> Stand<'a> {
+    fn new(kafka: &Arc<Kafka>, fixtures: &'a [Fixture]) -> Stand<'a> {
+        let database = Postgres::shared().database();
+        fixtures.iter().for_each(|fixture| database.exec(&fixture.ddl));
+        Stand { fixtures, database, kafka: kafka.clone() }
+    }
+
+    /// Lets a relay carry the rows of all that it takes; says what it does not take, or should not.
+    fn run(&self) -> (Vec<Found>, Run<'a>) {
+        let mut found = Vec::new();
+        // What Debezium does not begin with would keep the others from beginning, too.
+        let (refused, begun): (Vec<&'a Fixture>, Vec<&'a Fixture>) =
+            self.fixtures.iter().partition(|f| compare::is_refused(f));
+        found.extend(refused.into_iter().filter(|fixture| self.refusal(fixture).is_none()).map(Found::accepted));
+        let mut running = begun;
+        if self.config(&running).run(&["init"]).code != Some(0) {
+            running.retain(|fixture| match self.refusal(fixture) {
+                None => true,
+                Some(outboxd) => {
+                    found.push(Found::refused(fixture, outboxd));
+                    false
+                }
+            });
+            self.config(&running).run(&["init"]).assert_success();
+        }
+        let run = self.carry(running);
+        (found, run)
+    }
+
+    /// Why outboxd does not take the options of this fixture, if it does not.
+    fn refusal(&self, fixture: &Fixture) -> Option<String> {
+        let (slot, publication) = (fixture.case.as_str(), fixture.case.as_str());
+        let config = self.config(&[fixture]).set("postgres.slot", slot).set("postgres.publication", publication);
+        let ended = config.run(&["init"]);
+        self.database.exec(&format!(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = '{slot}';
+             drop publication if exists {publication}"
+        ));
+        (ended.code != Some(0)).then_some(ended.stderr)
+    }
+
+    /// All rows through one relay.
+    fn carry(&self, fixtures: Vec<&'a Fixture>) -> Run<'a> {
+        let config = self.config(&fixtures);
+        let mut relay = Relay::start(&config);
+        relay.wait_ready();
+        let begun_ms = now_ms();
+        for statement in fixtures.iter().flat_map(|fixture| &fixture.statements) {
+            self.database.exec(statement);
+        }
+        let end = self.database.written();
+        let settled = within(SETTLED, || match relay.is_running() {
+            true => (self.database.confirmed(config.slot()) >= Some(end)).then_some(true),
+            false => Some(false),
+        });
+        assert_eq!(settled, Some(true), "not all of it is settled: {}", relay.log());
+        Run { fixtures, letters: self.letters(), begun_ms }
+    }
+
+    /// Why rows were parked, by their table.
+    fn letters(&self) -> BTreeMap<String, Vec<String>> {
+        let sql = "select origin_name, reason || ': ' || message from outboxd.dead_letter order by id";
+        let rows = self.database.connect().query(sql, &[]).expect("the dead letters can be read");
+        let mut letters = BTreeMap::<String, Vec<String>>::new();
+        rows.iter().for_each(|row| letters.entry(row.get(0)).or_default().push(row.get(1)));
+        letters
+    }
+
+    fn config(&self, fixtures: &[&Fixture]) -> Config {
+        let config = Config::new(&self.database, &self.kafka).without("route");
+        // Many rows here are bad on purpose: that is no reason to pause. And a topic that Debezium did not write to is one more.
+        let config = config.set("dead_letter.max_rate", 100).set("dead_letter.unknown_topic", "park");
+        fixtures.iter().fold(config, |config, fixture| config.add("outbox", &block(fixture)))
+    }
+}
+
+/// Those that Debezium wrote to. A busy broker takes its time for each, so several are made at once.
+fn create_topics(kafka: &Kafka, fixtures: &[Fixture]) {
+    let topics: BTreeSet<&str> = fixtures.iter().flat_map(|f| &f.records).map(|record| record.topic.as_str()).collect();
+    let topics: Vec<&str> = topics.into_iter().collect();
+    std::thread::scope(|threads| {
+        for part in topics.chunks(topics.len().div_ceil(8).max(1)) {
+            threads.spawn(|| part.iter().for_each(|topic| kafka.create_topic(topic, PARTITIONS)));
+        }
+    });
+}
+
+/// `[[outbox]]`, with the options as Debezium has them.
+fn block(fixture: &Fixture) -> String {
+    let mut options: toml::Table =
+        fixture.options.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    // Of the connector's name: here it stands only in headers and in the names of schemas.
+    options.insert("topic.prefix".to_string(), fixture.case.clone().into());
+    let mut block = toml::Table::new();
+    block.insert("table".to_string(), fixture.table.clone().into());
+    block.insert("preset".to_string(), "debezium".into());
+    block.insert("debezium".to_string(), options.into());
+    block.to_string()
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is set");
+    i64::try_from(since.as_millis()).expect("it is not that late")
+}

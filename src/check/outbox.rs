@@ -1,6 +1,6 @@
 //! Verdicts about the column mapping and the keys: `outbox.*`, `route.*`.
 
-use crate::config::{Config, Outbox, Route, Unmatched};
+use crate::config::{Config, Outbox, OutboxSource, Route, Unmatched};
 use crate::source::catalog::survey::{OutboxColumn, OutboxTable, Survey};
 
 use super::Finding;
@@ -49,6 +49,9 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
 fn sampled(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Finding {
     const ID: &str = "outbox.columns";
     let fit = format!("{}: {} mapped columns, each of a fitting type", plain_name(table), parts(outbox).len());
+    if outbox.preset.is_led_by_payload() {
+        return Finding::ok(ID, format!("{fit}; no row is tried, because where it goes stands in its payload"));
+    }
     let mut first = None;
     for row in table.sample.iter().flatten() {
         match sketch(config, outbox, row) {
@@ -178,14 +181,21 @@ fn names(table: &OutboxTable) -> String {
 /// A key that holds the event's id is different for every event, so nothing orders the events of one aggregate.
 fn order(config: &Config) -> Finding {
     const ID: &str = "route.order";
-    let by_id = |route: &Route| route.key.as_ref().is_none_or(|key| key.names().any(|name| name == "id"));
+    let by_itself = |of: Option<&OutboxSource>| {
+        let mut concerned = config.outbox.iter().filter(|outbox| of.is_none_or(|source| *source == outbox.source));
+        concerned.any(|outbox| !outbox.preset.keeps_order())
+    };
+    let by_id = |route: &Route| match &route.key {
+        Some(key) => key.names().any(|name| name == "id"),
+        None => by_itself(route.outbox.as_ref()),
+    };
     let routes = &config.rules.routes;
     let everything = routes.iter().position(|route| route.is_catch_all() && route.outbox.is_none());
     let used = &routes[..everything.map_or(routes.len(), |at| at + 1)];
     let unordered: Vec<String> =
         used.iter().enumerate().filter(|(_, route)| by_id(route)).map(|(at, _)| format!("route {}", at + 1)).collect();
     let is_caught = everything.is_some() || config.rules.unmatched == Unmatched::Reject;
-    let default = (!is_caught).then(|| "the default route".to_owned());
+    let default = (!is_caught && by_itself(None)).then(|| "the default route".to_owned());
     let unordered: Vec<String> = unordered.into_iter().chain(default).collect();
     if unordered.is_empty() {
         return Finding::ok(ID, "events with the same key keep their order, and no key holds the event's id");

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Columns, Config, Outbox, Pattern, Piece, Route, Rules};
 use crate::record::Preview;
-use crate::route::sample;
+use crate::route::{Router, sample};
 use crate::source::catalog::survey::{OutboxTable, SampleRow};
+use crate::source::outbox::Layout;
 
 use super::facts::Traffic;
 use super::publication::is_source;
@@ -74,6 +75,10 @@ fn object(columns: &Columns, row: &SampleRow) -> String {
 pub(super) fn columns_sampled(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
     let mut sampled = columns_named(config, outbox);
     sampled.extend(outbox.columns.names().map(str::to_owned));
+    // What its preset reads by its own name.
+    let mut layout = Layout::default();
+    Router::new(&Rules::default(), std::slice::from_ref(outbox), &mut layout);
+    sampled.extend(layout.further().map(str::to_owned));
     sampled.remove(&outbox.columns.payload);
     sampled
 }

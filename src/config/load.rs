@@ -202,14 +202,14 @@ fn outboxes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Outbox>
 
 fn outbox(reader: &mut Reader<'_, '_>) -> Outbox {
     let prefix = reader.read("message_prefix", |typed| message_prefix(value::text(typed)?));
-    let table = reader.read("table", |typed| table_name(&value::text(typed)?)).expect("table has a default");
+    let (preset, usual) = preset::preset(reader);
+    let table = preset::table(reader, &preset);
     let both = reader.place("table").is_some() && reader.place("message_prefix").is_some();
     if both {
         reader.refuse_block(
             Fault::new("has both a table and a message_prefix").hint("write one [[outbox]] block for each"),
         );
     }
-    let (preset, usual) = preset::preset(reader);
     let columns = match (reader.table("columns"), usual) {
         (Some(mut table), usual) => columns(&mut table, usual.as_ref()),
         (None, Some(usual)) => usual,

@@ -23,6 +23,7 @@ mod reference;
 mod reload;
 mod rules;
 mod schema;
+mod system;
 mod value;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub use debezium::Debezium;
 pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
 pub use reference::{reference, reference_markdown};
+pub use system::System;
 
 /// The whole configuration, valid by construction.
 #[derive(Debug, Clone)]
@@ -165,6 +167,8 @@ pub enum Preset {
     Outboxd,
     /// That of Debezium's outbox event router, with its options.
     Debezium(Box<Debezium>),
+    /// That of another system.
+    System(System),
 }
 
 /// Where an outbox's events are written.

@@ -234,9 +234,16 @@ fn timestamp(typed: &DeValue<'_>) -> Result<Timestamp, Fault> {
 /// Every event id is a key of its own: nothing would ever be parked behind anything.
 pub(super) fn keyed_by_id(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> {
     let is_id = |name: &str| name == "id" || outboxes.iter().any(|outbox| outbox.columns.id == name);
-    let by_id = |route: &Route| route.key.as_ref().is_none_or(|key| key.names().any(is_id));
+    let by_itself = |of: Option<&OutboxSource>| {
+        let mut concerned = outboxes.iter().filter(|outbox| of.is_none_or(|source| *source == outbox.source));
+        concerned.any(|outbox| !outbox.preset.keeps_order())
+    };
+    let by_id = |route: &Route| match &route.key {
+        Some(key) => key.names().any(is_id),
+        None => by_itself(route.outbox.as_ref()),
+    };
     let is_caught = rules.unmatched == Unmatched::Reject || rules.routes.iter().any(Route::is_catch_all);
-    (rules.routes.iter().any(by_id) || !is_caught).then(|| {
+    (rules.routes.iter().any(by_id) || !is_caught && by_itself(None)).then(|| {
         Fault::new("\"park-key\" keeps the order of a key, and with the event id as key every event has its own")
             .hint("set key = \"{aggregate_id}\" in every [[route]], and one [[route]] without match at the end")
     })

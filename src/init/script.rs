@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, Outbox, OutboxSource};
+use crate::config::{Config, Outbox, OutboxSource, Preset};
 use crate::error::{Error, Result};
 use crate::source::catalog::{quote_identifier, quote_literal};
 
@@ -162,7 +162,8 @@ impl Migration {
 /// somebody's own, to be read as it is.
 fn is_ours(outbox: &Outbox) -> bool {
     let OutboxSource::Table { schema, name } = &outbox.source else { return false };
-    (schema.as_str(), name.as_str()) == ("public", "outbox")
+    matches!(outbox.preset, Preset::Outboxd)
+        && (schema.as_str(), name.as_str()) == ("public", "outbox")
         && outbox.columns.names().all(|name| OUR_COLUMNS.contains(&name))
 }
 

@@ -1,17 +1,13 @@
 //! A record's headers: the default ones, those that a route adds, and the members of the row's own headers object.
 
-use std::fmt;
-
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
+use super::object;
 use super::pattern::Pattern;
 use super::preset::Maker;
 use super::template::Template;
 use crate::config;
 use crate::config::{DefaultHeaders, TemplateSet};
 use crate::record::Headers;
-use crate::source::outbox::{Layout, Name, Place, Row};
+use crate::source::outbox::{Layout, Place, Row};
 use crate::trace::push_trace;
 
 /// Few and short ones, because headers are the dearest part of a send.
@@ -66,12 +62,12 @@ impl HeaderRules {
         if let Some(context) = self.trace.and_then(|place| row.bytes(place)) {
             push_trace(context, headers);
         }
-        match row.bytes(Place::HEADERS) {
-            Some(object) if self.default != Some(DefaultHeaders::None) => {
-                own_headers(object, headers).map_err(|error| format!("its headers are not a JSON object: {error}"))
-            }
-            Some(_) | None => Ok(()),
+        if self.default != Some(DefaultHeaders::None)
+            && let Some(object) = row.bytes(Place::HEADERS)
+        {
+            own_headers(object, headers).map_err(|error| format!("its headers are not a JSON object: {error}"))?;
         }
+        if self.default.is_none() { maker.approve(headers) } else { Ok(()) }
     }
 }
 
@@ -92,33 +88,7 @@ pub(super) fn default(which: DefaultHeaders, row: &Row<'_>, headers: &mut Header
     }
 }
 
-/// The members of the row's own headers object: strings without their quotes, null as a header without a value,
-/// everything else as its JSON text.
-fn own_headers(object: &[u8], headers: &mut Headers) -> serde_json::Result<()> {
-    struct Members<'a>(&'a mut Headers);
-    impl<'de> Visitor<'de> for Members<'_> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_unit<E>(self) -> Result<(), E> {
-            Ok(())
-        }
-
-        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-            while let Some((name, raw)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
-                match serde_json::from_str::<Name<'_>>(raw.get()) {
-                    Ok(text) => self.0.push(&name.0, Some(text.0.as_bytes())),
-                    Err(_) if raw.get() == "null" => self.0.push(&name.0, None),
-                    Err(_) => self.0.push(&name.0, Some(raw.get().as_bytes())),
-                }
-            }
-            Ok(())
-        }
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(object);
-    deserializer.deserialize_any(Members(headers))?;
-    deserializer.end()
+/// The members of the row's own headers object.
+fn own_headers(members: &[u8], headers: &mut Headers) -> serde_json::Result<()> {
+    object::each(members, |name, raw| object::push(headers, name, raw))
 }

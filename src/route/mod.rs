@@ -9,9 +9,11 @@ mod debezium;
 mod headers;
 mod json;
 mod matching;
+mod object;
 mod pattern;
 mod preset;
 mod sample;
+mod system;
 mod template;
 mod value;
 

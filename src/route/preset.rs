@@ -4,6 +4,7 @@ use super::debezium::Debezium;
 use super::headers;
 use super::partition_number;
 use super::pattern::Pattern;
+use super::system::{self, Make};
 use super::value::Value;
 use crate::config;
 use crate::config::{DefaultHeaders, Preset};
@@ -17,6 +18,8 @@ pub(super) enum Maker {
     Outboxd { topic: Pattern, key: Pattern },
     /// The record of Debezium's event router.
     Debezium(Box<Debezium>),
+    /// The record of another system.
+    System(Box<dyn Make>),
 }
 
 impl Maker {
@@ -27,6 +30,7 @@ impl Maker {
                 key: Pattern::new(&config::Pattern::column("id"), &[], layout),
             },
             Preset::Debezium(options) => Maker::Debezium(Box::new(Debezium::new(options, &outbox.columns, layout))),
+            Preset::System(system) => Maker::System(system::maker(*system, &outbox.source, layout)),
         }
     }
 
@@ -34,6 +38,7 @@ impl Maker {
         match self {
             Maker::Outboxd { topic, .. } => topic.write(row, out),
             Maker::Debezium(debezium) => debezium.topic(row, out),
+            Maker::System(system) => system.topic(row, out),
         }
     }
 
@@ -42,6 +47,7 @@ impl Maker {
         match self {
             Maker::Outboxd { key, .. } => key.write(row, out).map(|()| true),
             Maker::Debezium(debezium) => debezium.key(row, out),
+            Maker::System(system) => system.key(row, out),
         }
     }
 
@@ -53,6 +59,15 @@ impl Maker {
                 Ok(())
             }
             Maker::Debezium(debezium) => debezium.headers(row, out),
+            Maker::System(system) => system.headers(row, out),
+        }
+    }
+
+    /// Whether a record has all headers that it must have, once a route has added its own.
+    pub(super) fn approve(&self, headers: &Headers) -> Result<(), String> {
+        match self {
+            Maker::Outboxd { .. } | Maker::Debezium(_) => Ok(()),
+            Maker::System(system) => system.approve(headers),
         }
     }
 
@@ -60,6 +75,7 @@ impl Maker {
         match self {
             Maker::Outboxd { .. } => row.bytes(Place::PARTITION).map(partition_number).transpose(),
             Maker::Debezium(debezium) => debezium.partition(row),
+            Maker::System(system) => system.partition(row),
         }
     }
 
@@ -68,6 +84,7 @@ impl Maker {
         match self {
             Maker::Outboxd { .. } => row.timestamp_ms(Place::TIMESTAMP).map(Some),
             Maker::Debezium(debezium) => debezium.timestamp(row),
+            Maker::System(system) => system.timestamp(row),
         }
     }
 
@@ -75,6 +92,7 @@ impl Maker {
         match self {
             Maker::Outboxd { .. } => Ok(row.bytes(Place::PAYLOAD).map_or(Value::None, Value::Payload)),
             Maker::Debezium(debezium) => debezium.value(row, out),
+            Maker::System(system) => system.value(row, out),
         }
     }
 }

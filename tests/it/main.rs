@@ -22,6 +22,7 @@ mod letters;
 mod messages;
 mod network;
 mod outage;
+mod presets;
 mod publication;
 mod routes;
 mod security;

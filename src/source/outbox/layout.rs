@@ -28,6 +28,9 @@ const PARTS: [&str; 8] =
 pub struct Layout {
     extras: Vec<String>,
     time_shown: bool,
+    /// Further columns that are read as times, and those of all that a pattern shows as text.
+    times: Vec<Place>,
+    shown: Vec<Place>,
 }
 
 impl Layout {
@@ -37,7 +40,9 @@ impl Layout {
             self.time_shown |= Place(part) == Place::TIMESTAMP;
             return Place(part);
         }
-        self.column(name)
+        let place = self.column(name);
+        self.shown.push(place);
+        place
     }
 
     /// The place of a column by its own name, whatever parts are called.
@@ -47,6 +52,18 @@ impl Layout {
             self.extras.len() - 1
         });
         Place(PARTS.len() + extra)
+    }
+
+    /// The place of a column that is read as a time, by its own name.
+    pub fn time(&mut self, name: &str) -> Place {
+        let place = self.column(name);
+        self.times.push(place);
+        place
+    }
+
+    /// The columns that are read beside the parts, by their own names.
+    pub fn further(&self) -> impl Iterator<Item = &str> {
+        self.extras.iter().map(String::as_str)
     }
 
     /// The name that a pattern uses for a place.
@@ -64,7 +81,7 @@ impl Layout {
 
     /// True when the place must hold a time as a time; a time that a pattern shows must be text.
     pub(super) fn is_time(&self, place: Place) -> bool {
-        place == Place::TIMESTAMP && !self.time_shown
+        place == Place::TIMESTAMP && !self.time_shown || self.times.contains(&place) && !self.shown.contains(&place)
     }
 
     /// Each place with the column that fills it, and whether the outbox promises to have that column.
@@ -76,7 +93,7 @@ impl Layout {
         let presence = |place: usize| match outbox.preset {
             // Debezium never reads the type: a table without one works there, too.
             config::Preset::Debezium(_) if Place(place) == Place::EVENT_TYPE => Presence::Optional,
-            config::Preset::Outboxd | config::Preset::Debezium(_) => Presence::Required,
+            config::Preset::Outboxd | config::Preset::Debezium(_) | config::Preset::System(_) => Presence::Required,
         };
         let parts = [
             Some(&columns.id),

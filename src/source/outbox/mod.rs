@@ -16,7 +16,7 @@ pub use keep::{Kept, block};
 pub use layout::{Layout, Place};
 pub(crate) use logical::Name;
 pub use row::{Row, unix_micros, unix_ms};
-pub use value::parse_time;
+pub use value::{Moment, parse_time};
 
 use crate::column::Type;
 use crate::config;

@@ -181,14 +181,34 @@ pub fn time_text(micros: i64, type_oid: u32) -> String {
         i64::MIN => return "-infinity".to_owned(),
         _ => {}
     }
-    const DAY: i64 = 86_400_000_000;
-    let (year, month, day) = civil_from_days(micros.div_euclid(DAY) + 10_957);
+    let Moment { year, month, day, hours, minutes, seconds, micros } = Moment::of(micros);
     let (year, era) = if year <= 0 { (1 - year, " BC") } else { (year, "") };
-    let (seconds, micros) = (micros.rem_euclid(DAY) / 1_000_000, micros.rem_euclid(1_000_000));
     let fraction = if micros == 0 { String::new() } else { format!(".{micros:06}") };
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let (fraction, zone) = (fraction.trim_end_matches('0'), if type_oid == 1184 { "+00" } else { "" });
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}{fraction}{zone}{era}")
+}
+
+/// A time's parts, in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Moment {
+    pub year: i64,
+    pub month: i64,
+    pub day: i64,
+    pub hours: i64,
+    pub minutes: i64,
+    pub seconds: i64,
+    pub micros: i64,
+}
+
+impl Moment {
+    /// The parts of a time in microseconds since 2000-01-01.
+    pub fn of(time: i64) -> Moment {
+        const DAY: i64 = 86_400_000_000;
+        let (year, month, day) = civil_from_days(time.div_euclid(DAY) + 10_957);
+        let (seconds, micros) = (time.rem_euclid(DAY) / 1_000_000, time.rem_euclid(1_000_000));
+        Moment { year, month, day, hours: seconds / 3600, minutes: seconds / 60 % 60, seconds: seconds % 60, micros }
+    }
 }
 
 /// The reverse of `days_from_civil`.

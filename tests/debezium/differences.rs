@@ -125,9 +125,9 @@ pub const DIFFERENCES: &[Difference] = &[
     rows(
         Named(&["json_for_the_binary_converter_with_schemas", "bytes_for_the_binary_converter_with_delegate"]),
         &[Refused],
-        "the delegate of `BinaryDataConverter` writes schemas unless told otherwise",
+        "a `JsonConverter` as delegate of `BinaryDataConverter` writes schemas unless told otherwise",
         "the configuration is refused; `schemas.enable=false` must be set for the delegate, too",
-        "as above",
+        "the WAL does not tell what a schema contains",
     ),
     rows(
         With("table.field.event.schema.version", ""),
@@ -230,9 +230,9 @@ pub const DIFFERENCES: &[Difference] = &[
     rows(
         Named(&["a_null_key_with_a_default*", "a_null_payload_with_a_default*"]),
         &[Key, Partition, Value],
-        "the same for key and payload: an explicit NULL is no tombstone when the column has a default",
+        "NULL as key or payload is read as the default of its column, and is then no tombstone",
         "NULL is NULL: no key, and a tombstone",
-        "as above",
+        "what was written is what is published",
     ),
     rows(
         Named(&["the_id_is_null", "a_null_id_with_a_default", "the_id_is_another_column"]),
@@ -312,7 +312,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ANYWHERE,
         "`StringConverter` prints a `numeric` without a scale, and a point, as `Struct{…[B@…}`",
         "what PostgreSQL prints of them",
-        "as above",
+        "the address of an object is no value",
     )
     .marked(&["[B@", "Of(", "any"]),
     rows(
@@ -410,6 +410,11 @@ pub const DIFFERENCES: &[Difference] = &[
 ];
 
 impl Difference {
+    /// As the guide has it.
+    pub fn row(&self) -> String {
+        format!("| {} | {} | {} |", self.debezium, self.outboxd, self.why)
+    }
+
     /// True when this is about the case, and about what Debezium has published there.
     pub fn covers(&self, fixture: &Fixture, part: Part, debezium: &str) -> bool {
         let is_about = match self.cases {

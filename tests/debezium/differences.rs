@@ -54,14 +54,16 @@ pub enum Cases {
 /// Where a difference shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
-    /// In what the rooms make of rows.
-    InRows,
+    /// Wherever rows are published.
+    Everywhere,
+    /// In what the rooms make of rows, where schemas are left out.
+    WithoutSchemas,
     /// Only where changes come from a server.
     OnServers,
 }
 
 use Cases::{All, Named, With};
-use Part::{Accepted, GoesOn, Headers, Key, Parked, Partition, Records, Refused, Value};
+use Part::{Accepted, GoesOn, Headers, Key, Parked, Partition, Records, Refused, Timestamp, Value};
 
 const fn rows(
     cases: Cases,
@@ -70,13 +72,19 @@ const fn rows(
     outboxd: &'static str,
     why: &'static str,
 ) -> Difference {
-    Difference { cases, parts, debezium, outboxd, why, marks: &[], shows: Shows::InRows }
+    Difference { cases, parts, debezium, outboxd, why, marks: &[], shows: Shows::Everywhere }
 }
 
 impl Difference {
     /// Only where Debezium has published one of these.
     const fn marked(mut self, marks: &'static [&'static str]) -> Difference {
         self.marks = marks;
+        self
+    }
+
+    /// Only where schemas are left out.
+    const fn without_schemas(mut self) -> Difference {
+        self.shows = Shows::WithoutSchemas;
         self
     }
 
@@ -264,6 +272,15 @@ pub const DIFFERENCES: &[Difference] = &[
         "Kafka cannot hold such a time, and the event is none the worse for it",
     ),
     rows(
+        Named(&["the_time_*", "a_time_microseconds_before_1970"]),
+        &[Timestamp],
+        "an event's time at the first millisecond of 1970 is 0",
+        "it is 1",
+        "Kafka's C client takes 0 for no time at all",
+    )
+    .marked(&["At(0)"])
+    .on_servers(),
+    rows(
         Named(&["a_partition_from_*"]),
         &[Records],
         "ends at a partition from a column that is not an `int4`",
@@ -297,7 +314,8 @@ pub const DIFFERENCES: &[Difference] = &[
         "ends at a schema's version that is not an `int4`, is missing, or belongs to two shapes",
         "(without schemas) publishes",
         "there is no version to be wrong",
-    ),
+    )
+    .without_schemas(),
     // What Debezium makes unreadable.
     rows(
         Named(&["bytea_in_*", "bytes_*", "empty_bytes_*", "bit_*", "varbit_*", "an_envelope_around_bytes*"]),

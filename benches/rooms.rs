@@ -77,7 +77,7 @@ fn ledger(bencher: Bencher) {
 
 #[divan::bench]
 fn pipeline(bencher: Bencher) {
-    let mut corridor = Corridor::new();
+    let mut corridor = Corridor::new(outbox());
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| corridor.flow());
 }
 

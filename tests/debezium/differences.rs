@@ -54,14 +54,16 @@ pub enum Cases {
 /// Where a difference shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
-    /// In what the rooms make of rows.
-    InRows,
+    /// Wherever rows are published.
+    Everywhere,
+    /// In what the rooms make of rows, where schemas are left out.
+    WithoutSchemas,
     /// Only where changes come from a server.
     OnServers,
 }
 
 use Cases::{All, Named, With};
-use Part::{Accepted, GoesOn, Headers, Key, Parked, Partition, Records, Refused, Value};
+use Part::{Accepted, GoesOn, Headers, Key, Parked, Partition, Records, Refused, Timestamp, Value};
 
 const fn rows(
     cases: Cases,
@@ -70,13 +72,19 @@ const fn rows(
     outboxd: &'static str,
     why: &'static str,
 ) -> Difference {
-    Difference { cases, parts, debezium, outboxd, why, marks: &[], shows: Shows::InRows }
+    Difference { cases, parts, debezium, outboxd, why, marks: &[], shows: Shows::Everywhere }
 }
 
 impl Difference {
     /// Only where Debezium has published one of these.
     const fn marked(mut self, marks: &'static [&'static str]) -> Difference {
         self.marks = marks;
+        self
+    }
+
+    /// Only where schemas are left out.
+    const fn without_schemas(mut self) -> Difference {
+        self.shows = Shows::WithoutSchemas;
         self
     }
 
@@ -125,9 +133,9 @@ pub const DIFFERENCES: &[Difference] = &[
     rows(
         Named(&["json_for_the_binary_converter_with_schemas", "bytes_for_the_binary_converter_with_delegate"]),
         &[Refused],
-        "the delegate of `BinaryDataConverter` writes schemas unless told otherwise",
+        "a `JsonConverter` as delegate of `BinaryDataConverter` writes schemas unless told otherwise",
         "the configuration is refused; `schemas.enable=false` must be set for the delegate, too",
-        "as above",
+        "the WAL does not tell what a schema contains",
     ),
     rows(
         With("table.field.event.schema.version", ""),
@@ -230,9 +238,9 @@ pub const DIFFERENCES: &[Difference] = &[
     rows(
         Named(&["a_null_key_with_a_default*", "a_null_payload_with_a_default*"]),
         &[Key, Partition, Value],
-        "the same for key and payload: an explicit NULL is no tombstone when the column has a default",
+        "NULL as key or payload is read as the default of its column, and is then no tombstone",
         "NULL is NULL: no key, and a tombstone",
-        "as above",
+        "what was written is what is published",
     ),
     rows(
         Named(&["the_id_is_null", "a_null_id_with_a_default", "the_id_is_another_column"]),
@@ -263,6 +271,15 @@ pub const DIFFERENCES: &[Difference] = &[
         "the record has the time at which it is sent, as if the column were NULL",
         "Kafka cannot hold such a time, and the event is none the worse for it",
     ),
+    rows(
+        Named(&["the_time_*", "a_time_microseconds_before_1970"]),
+        &[Timestamp],
+        "an event's time at the first millisecond of 1970 is 0",
+        "it is 1",
+        "Kafka's C client takes 0 for no time at all",
+    )
+    .marked(&["At(0)"])
+    .on_servers(),
     rows(
         Named(&["a_partition_from_*"]),
         &[Records],
@@ -297,7 +314,8 @@ pub const DIFFERENCES: &[Difference] = &[
         "ends at a schema's version that is not an `int4`, is missing, or belongs to two shapes",
         "(without schemas) publishes",
         "there is no version to be wrong",
-    ),
+    )
+    .without_schemas(),
     // What Debezium makes unreadable.
     rows(
         Named(&["bytea_in_*", "bytes_*", "empty_bytes_*", "bit_*", "varbit_*", "an_envelope_around_bytes*"]),
@@ -312,7 +330,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ANYWHERE,
         "`StringConverter` prints a `numeric` without a scale, and a point, as `Struct{…[B@…}`",
         "what PostgreSQL prints of them",
-        "as above",
+        "the address of an object is no value",
     )
     .marked(&["[B@", "Of(", "any"]),
     rows(
@@ -410,6 +428,11 @@ pub const DIFFERENCES: &[Difference] = &[
 ];
 
 impl Difference {
+    /// As the guide has it.
+    pub fn row(&self) -> String {
+        format!("| {} | {} | {} |", self.debezium, self.outboxd, self.why)
+    }
+
     /// True when this is about the case, and about what Debezium has published there.
     pub fn covers(&self, fixture: &Fixture, part: Part, debezium: &str) -> bool {
         let is_about = match self.cases {

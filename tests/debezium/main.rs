@@ -19,6 +19,7 @@ mod topics;
 
 use std::collections::BTreeSet;
 
+use differences::DIFFERENCES;
 use fixture::Fixture;
 
 #[test]
@@ -35,4 +36,15 @@ fn every_case_has_its_fixture_and_every_fixture_its_case() {
         let then = (fixture.table.clone(), fixture.ddl.clone(), &*fixture.statements, &fixture.options);
         assert_eq!(now, then, "{} has changed: make record-debezium", case.name);
     }
+}
+
+#[test]
+fn the_guide_lists_every_difference_and_no_other() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/migrating-from-debezium.md");
+    let guide = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<String> = DIFFERENCES.iter().map(|listed| listed.row()).collect();
+    let head = "| Debezium | outboxd | why |\n|---|---|---|\n";
+    let table = guide.split_once(head).expect("the guide has the table").1;
+    let table: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(table, rows, "the guide should have:\n{}", rows.join("\n"));
 }

@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use outboxd::config::{Backoff, Columns, DeadLetters, Limits, Order, Outbox, OutboxSource, Rules, Store, UnknownTopic};
+use outboxd::config::{
+    Backoff, Columns, Config, DeadLetters, Limits, Order, Outbox, OutboxSource, Rules, Store, UnknownTopic,
+};
 use outboxd::ledger::Ticket;
 use outboxd::lsn::Lsn;
 use outboxd::pipeline::{Action, Clock, Flow, LastHolder, Loaded, Pipeline, SessionStart, Settings};
@@ -49,7 +51,7 @@ impl Sink for Broker {
 
 impl Corridor {
     /// A session that streams.
-    pub fn new() -> Corridor {
+    pub fn new(outbox: Outbox) -> Corridor {
         let second = Duration::from_secs(1);
         let limits = Limits {
             memory: 32 << 20,
@@ -74,7 +76,7 @@ impl Corridor {
             retention: second,
         };
         let settings = Settings { sender_timeout: 30 * second, limits, dead_letter };
-        let mut pipeline = Pipeline::new(&[outbox()], &Rules::default(), "outboxd", settings);
+        let mut pipeline = Pipeline::new(&[outbox], &Rules::default(), "outboxd", settings);
         let now = Instant::now();
         let start = SessionStart {
             system: System { id: 1, timeline: 1 },
@@ -137,6 +139,14 @@ pub fn outbox() -> Outbox {
         partition: None,
     };
     Outbox::of(OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, columns)
+}
+
+/// The same rows, published as Debezium would.
+pub fn debezium() -> Outbox {
+    let text = "postgres.url = 'postgres://u@h/d'\nkafka.brokers = 'k:9092'\n[[outbox]]\npreset = 'debezium'\n\
+                columns = { aggregate_type = 'aggregate_type', aggregate_id = 'aggregate_id', event_type = 'event_type' }";
+    let config = Config::from_toml(text, "debezium", std::iter::empty()).expect("it is valid");
+    config.outbox.into_iter().next().expect("it has an outbox")
 }
 
 /// Moves the positions of Begin and Commit on.

@@ -17,6 +17,8 @@ use rooms::Rooms;
 const COMMITTED: f64 = 4735.0;
 /// How much more is a regression, and how much less must be written down.
 const TOLERATED: f64 = 0.05;
+/// How much more an event may cost that is published as Debezium would.
+const DEBEZIUM: f64 = 1.03;
 /// Events in the recorded stream, as `corridor.rs` has it.
 const EVENTS: u64 = 30;
 
@@ -35,21 +37,34 @@ fn an_event_costs_no_more_instructions_than_it_did() {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let program = rooms.target().join("release/measure");
 
-    // What the start costs is in both.
-    let (few, many) = (100, 1100);
-    let [(less, _), (more, allocations)] = [few, many].map(|rounds| run(&program, rounds));
-    let each = (more - less) as f64 / ((many - few) * EVENTS) as f64;
-    println!("{each:.1} instructions per event; committed are {COMMITTED}");
-    // Queues still double once or twice.
-    assert!(allocations < 10, "{allocations} allocations by {} events", many / 2 * EVENTS);
+    let each = cost(&program, "outboxd");
+    let debezium = cost(&program, "debezium");
+    println!("{each:.1} instructions per event, {debezium:.1} as Debezium would; committed are {COMMITTED}");
     let change = each / COMMITTED - 1.0;
     assert!(change.abs() <= TOLERATED, "{each:.1} instructions per event, where it was {COMMITTED}");
+    assert!(
+        debezium <= each * DEBEZIUM,
+        "{debezium:.1} instructions per event as Debezium would, and {each:.1} as ours"
+    );
+}
+
+/// Instructions per event of a preset.
+fn cost(program: &Path, preset: &str) -> f64 {
+    // What the start costs is in both.
+    let (few, many) = (100, 1100);
+    let [(less, _), (more, allocations)] = [few, many].map(|rounds| run(program, preset, rounds));
+    // Queues still double once or twice.
+    assert!(allocations < 10, "{preset}: {allocations} allocations by {} events", many / 2 * EVENTS);
+    (more - less) as f64 / ((many - few) * EVENTS) as f64
 }
 
 /// How many instructions it took, and how many allocations its second half.
-fn run(program: &Path, rounds: u64) -> (u64, u64) {
+fn run(program: &Path, preset: &str, rounds: u64) -> (u64, u64) {
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).arg(rounds.to_string());
+    valgrind
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([&rounds.to_string(), preset]);
     let output = valgrind.output().expect("valgrind is installed: scripts/setup test");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");

@@ -1,5 +1,5 @@
-//! Runs the pipeline over a recorded stream, as many times as told: whoever counts the instructions of two runs learns what
-//! an event costs. Says how many allocations the second half took.
+//! Runs the pipeline over a recorded stream, as many times as told and with the preset told: whoever counts the instructions of two
+//! runs learns what an event costs. Says how many allocations the second half took.
 
 mod corridor;
 
@@ -28,7 +28,11 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() {
     let rounds: u64 = std::env::args().nth(1).expect("how often").parse().expect("a number");
-    let mut corridor = corridor::Corridor::new();
+    let outbox = match std::env::args().nth(2).as_deref() {
+        Some("debezium") => corridor::debezium(),
+        _ => corridor::outbox(),
+    };
+    let mut corridor = corridor::Corridor::new(outbox);
     (0..rounds / 2).for_each(|_| corridor.flow());
     let warm = ASKED.load(Ordering::Relaxed);
     (0..rounds / 2).for_each(|_| corridor.flow());

@@ -243,6 +243,3 @@ fn convert(converter: &Converter, datum: &Datum<'_>, out: &mut Vec<u8>) -> Resul
     }
     Ok(true)
 }
-
-#[cfg(test)]
-mod tests;

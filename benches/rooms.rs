@@ -46,10 +46,19 @@ fn decode_and_map(bencher: Bencher) {
 
 #[divan::bench]
 fn decode_map_and_route(bencher: Bencher) {
+    route(bencher, corridor::outbox());
+}
+
+#[divan::bench]
+fn decode_map_and_route_as_debezium(bencher: Bencher) {
+    route(bencher, corridor::debezium());
+}
+
+fn route(bencher: Bencher, outbox: outboxd::config::Outbox) {
     let stream = stream();
     let mut layout = Layout::default();
-    let mut router = Router::new(&outboxd::config::Rules::default(), &[outbox()], &mut layout);
-    let mut outbox = Outbox::new(&[outbox()], layout);
+    let mut router = Router::new(&outboxd::config::Rules::default(), std::slice::from_ref(&outbox), &mut layout);
+    let mut outbox = Outbox::new(&[outbox], layout);
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         walk(&stream, &mut outbox, |row| {
             black_box(router.route(row).unwrap());

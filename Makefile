@@ -66,9 +66,9 @@ record-debezium: ## record what the real Debezium publishes, for tests/debezium;
 	OUTBOXD_RECORD_ONLY=$(ONLY) cargo test --locked --test debezium -- --ignored --nocapture record::
 
 .PHONY: test-debezium
-test-debezium: ## take over from the real Debezium, under load
+test-debezium: ## take over from the real Debezium, under load; every recorded case on real servers
 	scripts/setup race
-	cargo test --locked --test debezium -- --ignored --nocapture --test-threads=1 takeover::
+	cargo test --locked --test debezium -- --ignored --nocapture --test-threads=1 takeover:: replay::
 
 .PHONY: mutants
 mutants: ## put defects into a copy of the pure rooms: the simulation must notice each (part of `make test`)

@@ -51,7 +51,8 @@ impl FromStr for Filter {
 /// Starts logging; called once, before anything is logged.
 pub fn init(filter: Filter, format: Format) {
     let terminal = stderr().is_terminal();
-    let (lines, filter) = (tracing_subscriber::fmt().with_writer(stderr), EnvFilter::new(filter.0));
+    let lines = tracing_subscriber::fmt().with_writer(stderr);
+    let (first, filter) = (filter.clone(), EnvFilter::new(filter.0));
     let readable = match format {
         Format::Auto => terminal,
         Format::Text => true,
@@ -61,31 +62,32 @@ pub fn init(filter: Filter, format: Format) {
         let lines = lines.compact().with_target(false).with_ansi(coloured(&stderr()));
         let lines = lines.with_env_filter(filter).with_filter_reloading();
         let handle = lines.reload_handle();
-        remember(move |filter| handle.reload(filter).is_ok());
+        remember(first, move |filter| handle.reload(filter).is_ok());
         lines.init();
     } else {
         let lines = lines.json().flatten_event(true).with_current_span(false);
         let lines = lines.with_env_filter(filter).with_filter_reloading();
         let handle = lines.reload_handle();
-        remember(move |filter| handle.reload(filter).is_ok());
+        remember(first, move |filter| handle.reload(filter).is_ok());
         lines.init();
     }
 }
 
-/// Another filter from now on.
-pub fn set(filter: Filter) {
-    if let Some(change) = CHANGE.get() {
-        assert!(change(EnvFilter::new(filter.0)), "the subscriber lives as long as the process");
+/// Another filter from now on, or that of the start.
+pub fn set(filter: Option<Filter>) {
+    if let Some((change, first)) = CHANGE.get() {
+        let Filter(filter) = filter.as_ref().unwrap_or(first);
+        assert!(change(EnvFilter::new(filter)), "the subscriber lives as long as the process");
     }
 }
 
 type Change = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
-/// How the filter is changed; its type depends on the format.
-static CHANGE: OnceLock<Change> = OnceLock::new();
+/// How the filter is changed, whose type depends on the format, and the first one.
+static CHANGE: OnceLock<(Change, Filter)> = OnceLock::new();
 
-fn remember(change: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) {
-    assert!(CHANGE.set(Box::new(change)).is_ok(), "logging is started once");
+fn remember(first: Filter, change: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) {
+    assert!(CHANGE.set((Box::new(change), first)).is_ok(), "logging is started once");
 }
 
 /// Colour is for terminals, and for those who did not refuse it (<https://no-color.org>).

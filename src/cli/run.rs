@@ -61,5 +61,5 @@ fn reload(path: Option<&Path>, current: &Config) -> Result<Config, String> {
 }
 
 fn set_log(level: Option<&str>) -> Result<(), String> {
-    level.map(str::parse).transpose().map(|filter| filter.into_iter().for_each(log::set))
+    level.map(str::parse).transpose().map(log::set)
 }

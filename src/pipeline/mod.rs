@@ -358,15 +358,18 @@ impl Pipeline {
         self.reload.is_some()
     }
 
-    /// Rules change between transactions, while no topic is searched for a guilty row: what is searched must come again as it
-    /// was. A row that waits for something outside, as a topic that does not exist, may wait for just this.
+    /// Rules change between transactions, while no topic is searched for a guilty row that is on its way: what is searched must
+    /// come again as it was. A row that waits for something outside, as a topic that does not exist, may wait for just this. A
+    /// search with nothing on its way begins anew if something is refused again.
     fn tick_reload(&mut self, now: Instant) {
         let is_held = |session: &Session| session.held_since.is_some_and(|since| now >= since + HOPELESS);
         let is_boundary = self.session.as_ref().is_none_or(is_held) || self.outbox.is_between_transactions();
-        if !is_boundary || !self.careful.is_idle() {
+        if !is_boundary || !(self.careful.is_idle() || self.ledger.is_idle()) {
             return;
         }
         let Some(reload) = self.reload.take() else { return };
+        self.careful.clear();
+        self.letters.condemned.clear();
         let Reload { rules, dead_letter } = *reload;
         let mut layout = Layout::default();
         self.router = Router::new(&rules, self.outbox.outboxes(), &mut layout);

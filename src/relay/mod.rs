@@ -224,8 +224,9 @@ impl Relay {
     /// The pipeline has taken the new rules.
     fn reloaded(&mut self) {
         self.reloading = false;
-        // The row that waited for a topic may be for another one now.
+        // The row that waited for a topic may be for another one now, and a letter may need other columns.
         self.sink.wait_for_none();
+        self.clerk.completed = None;
         tracing::info!("the configuration was reloaded");
     }
 

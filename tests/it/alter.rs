@@ -94,12 +94,12 @@ fn mapped_columns_change_their_types_under_a_running_relay() {
 #[test]
 fn a_table_altered_under_load_loses_reorders_and_repeats_nothing() {
     let scene = Scene::new();
-    scene.database.exec("create domain word as text");
+    scene.database.exec("create type word as enum ('written')");
     let relay = scene.relay();
     let load = scene.workload().start(&scene.database);
     // To a type that needs a session of text, and back; more columns, and fewer.
     for (written, change) in [
-        (500, "alter event_type type word"),
+        (500, "alter event_type type word using event_type::word"),
         (1500, "add extra int default 7"),
         (2500, "alter event_type type text"),
         (3500, "drop extra, alter payload type json"),

@@ -175,6 +175,11 @@ impl Clerk {
         }
     }
 
+    /// The columns that letters need are others now.
+    pub(super) fn look_again(&mut self) {
+        self.completed = None;
+    }
+
     /// The next letter to be tried, while nobody has looked in the table for what was not kept of it.
     fn incomplete(&self, pipeline: &Pipeline) -> Option<&Claimed> {
         self.claimed.front().filter(|letter| self.completed != Some(letter.id) && !pipeline.lacks(letter).is_empty())

@@ -226,7 +226,7 @@ impl Relay {
         self.reloading = false;
         // The row that waited for a topic may be for another one now, and a letter may need other columns.
         self.sink.wait_for_none();
-        self.clerk.completed = None;
+        self.clerk.look_again();
         tracing::info!("the configuration was reloaded");
     }
 

@@ -97,8 +97,8 @@ pub const MUTANTS: [Mutant; 41] = [
     Mutant {
         name: "keep an open transaction across sessions",
         file: OUTBOX,
-        text: "        self.relations.clear();\n        self.transaction = None;\n",
-        instead: "        self.relations.clear();\n",
+        text: "        self.known_types.clear();\n        self.transaction = None;\n",
+        instead: "        self.known_types.clear();\n",
     },
     Mutant {
         name: "leave careful mode behind the first record",

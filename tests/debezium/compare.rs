@@ -101,7 +101,7 @@ pub fn judge(fixtures: &[Fixture], found: &[Found], scope: Scope) {
     assert!(told.is_empty(), "{}\n{} of {} cases differ", told.join("\n"), cases.len(), fixtures.len());
     let is_elsewhere = |listed: &Difference| match listed.shows {
         Shows::Everywhere => false,
-        Shows::WithoutSchemas => scope == Scope::Servers,
+        Shows::InRooms => scope == Scope::Servers,
         Shows::OnServers => scope == Scope::Rows,
     };
     if scope != Scope::Some {

@@ -154,8 +154,11 @@ impl<'a> Stand<'a> {
 
 /// Those that Debezium wrote to. A busy broker takes its time for each, so several are made at once.
 fn create_topics(kafka: &Kafka, fixtures: &[Fixture]) {
-    let topics: BTreeSet<&str> = fixtures.iter().flat_map(|f| &f.records).map(|record| record.topic.as_str()).collect();
-    let topics: Vec<&str> = topics.into_iter().collect();
+    let published = fixtures.iter().flat_map(|fixture| &fixture.records).map(|record| record.topic.clone());
+    // Where Debezium publishes nothing, outboxd may.
+    let usual = fixtures.iter().filter(|fixture| is_never_carried(fixture)).map(|f| format!("outbox.event.{}", f.case));
+    let topics: BTreeSet<String> = published.chain(usual).collect();
+    let topics: Vec<String> = topics.into_iter().collect();
     std::thread::scope(|threads| {
         for part in topics.chunks(topics.len().div_ceil(8).max(1)) {
             threads.spawn(|| part.iter().for_each(|topic| kafka.create_topic(topic, PARTITIONS)));

@@ -353,7 +353,9 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
             let _guard = runtime.enter();
             let (mut stream, _server) = pair();
-            stream.line.inbox.room().extend_from_slice(&[packet(tag, &bytes), bytes].concat());
+            let bytes = [packet(tag, &bytes), bytes].concat();
+            stream.line.inbox.room()[..bytes.len()].copy_from_slice(&bytes);
+            stream.line.inbox.filled(bytes.len());
             while let Ok(Some(_)) = stream.frame() {
                 stream.consume();
             }

@@ -13,6 +13,7 @@ mod corridor;
 use corridor::{Corridor, EVENTS, outbox, stream};
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher, black_box};
+use outboxd::config::Rules;
 use outboxd::ledger::{Entry, Ledger, Ticket};
 use outboxd::lsn::{Lsn, Position};
 use outboxd::route::Router;
@@ -46,18 +47,23 @@ fn decode_and_map(bencher: Bencher) {
 
 #[divan::bench]
 fn decode_map_and_route(bencher: Bencher) {
-    route(bencher, corridor::outbox());
+    route(bencher, corridor::outbox(), &Rules::default());
 }
 
 #[divan::bench]
 fn decode_map_and_route_as_debezium(bencher: Bencher) {
-    route(bencher, corridor::debezium());
+    route(bencher, corridor::debezium(), &Rules::default());
 }
 
-fn route(bencher: Bencher, outbox: outboxd::config::Outbox) {
+#[divan::bench]
+fn decode_map_and_render(bencher: Bencher) {
+    route(bencher, corridor::outbox(), &corridor::template());
+}
+
+fn route(bencher: Bencher, outbox: outboxd::config::Outbox, rules: &Rules) {
     let stream = stream();
     let mut layout = Layout::default();
-    let mut router = Router::new(&outboxd::config::Rules::default(), std::slice::from_ref(&outbox), &mut layout);
+    let mut router = Router::new(rules, std::slice::from_ref(&outbox), &mut layout);
     let mut outbox = Outbox::new(&[outbox], layout);
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         walk(&stream, &mut outbox, |row| {
@@ -74,7 +80,7 @@ fn ledger(bencher: Bencher) {
         commit += 10;
         let tickets: [Ticket; EVENTS] = std::array::from_fn(|row| {
             let position = Position { commit: Lsn(commit), row: row as u64 + 1 };
-            ledger.issue(Entry { position, committed_at: 0, bytes: 700, weight: 3000 })
+            ledger.issue(Entry { position, committed_at: 0, bytes: 700, weight: 3000 }, None)
         });
         ledger.mark(Lsn(commit + 5));
         for ticket in tickets {
@@ -86,7 +92,7 @@ fn ledger(bencher: Bencher) {
 
 #[divan::bench]
 fn pipeline(bencher: Bencher) {
-    let mut corridor = Corridor::new(outbox());
+    let mut corridor = Corridor::new(outbox(), &Rules::default());
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| corridor.flow());
 }
 

@@ -3,6 +3,8 @@
 //! A `DeadLetter` is what the pipeline hands to the store. It is stored before the row's ticket is settled, so that an
 //! event is at any time in Kafka, in the parking lot, or still in front of the slot. Pure values, no I/O.
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 use crate::column::Type;
@@ -18,6 +20,8 @@ pub struct DeadLetter {
     pub position: Position,
     /// When it was committed, microseconds since 2000-01-01 UTC.
     pub committed_at: i64,
+    /// The number of its transaction.
+    pub xid: u32,
     /// Where it was written.
     pub origin: Origin,
     /// Its id, where it has one.
@@ -154,12 +158,19 @@ pub struct Rejection {
     pub message: String,
 }
 
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)
+    }
+}
+
 /// The reasons that a rejection can have, for metrics and documents.
-pub const REASONS: [&str; 10] = [
+pub const REASONS: [&str; 11] = [
     BEHIND,
     "headers",
     "key",
     "partition",
+    PAYLOAD_MISSING,
     "refused",
     "timestamp",
     "too_large",
@@ -170,6 +181,9 @@ pub const REASONS: [&str; 10] = [
 
 /// Nothing is wrong with the event: an earlier one of its key is parked, and order is kept.
 pub const BEHIND: &str = "behind";
+
+/// The row of a second table that has its payload is not there.
+pub const PAYLOAD_MISSING: &str = "payload_missing";
 
 /// That there is a letter of a row which may come again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,6 +244,15 @@ pub enum Outcome {
     PutBack,
 }
 
+impl Outcome {
+    /// What was delivered must be delivered again: the events before it, of the same key, are published once more.
+    pub fn undo(&mut self) {
+        if *self == Outcome::Delivered {
+            *self = Outcome::PutBack;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,6 +267,7 @@ mod tests {
         DeadLetter {
             position: Position { commit: Lsn(1), row: 1 },
             committed_at: 0,
+            xid: 1,
             origin,
             event: Some("7".into()),
             event_type: Some("paid".into()),

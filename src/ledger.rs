@@ -6,6 +6,9 @@
 //!
 //! A row that is rejected gets no producer's ticket: it is settled when its dead letter is stored.
 //!
+//! A row with a `Receipt` is not settled by its answer alone: it counts once the receipt is written into the row's own
+//! table. Whoever the producer is then, and whether there is one, does not matter to it.
+//!
 //! Entries outlive their session: a row that the server replays is found by its position, and is offered again only
 //! when its first offer is known to have failed.
 
@@ -62,6 +65,35 @@ pub struct Entry {
     pub weight: u64,
 }
 
+/// What is to be written into a row's own table once it is published or its dead letter is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// Which `[[outbox]]` block it was read by.
+    pub outbox: usize,
+    /// The row's id, as text.
+    pub id: String,
+    /// The number of the transaction that inserted it: the WAL shows a row before others can see it.
+    pub xid: u32,
+    /// Why it was rejected; `None`: it was published.
+    pub rejected: Option<String>,
+}
+
+impl Receipt {
+    /// What it takes of memory until it is written, with its place in the books and in a queue.
+    fn weight(&self) -> u64 {
+        150 + (self.id.len() + self.rejected.as_ref().map_or(0, String::len)) as u64
+    }
+}
+
+/// A row that was answered.
+#[derive(Debug)]
+pub struct Answered {
+    /// The row.
+    pub entry: Entry,
+    /// What must be written before it is settled, and the number to say so by.
+    pub receipt: Option<(u64, Box<Receipt>)>,
+}
+
 /// What the ledger knows of a row that arrives, perhaps not for the first time.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum Known {
@@ -88,7 +120,8 @@ pub struct Ledger {
     generation: u32,
     inflight: u64,
     parking: u64,
-    /// What is in flight or being parked takes of memory.
+    writing: u64,
+    /// What is in flight, being parked or to be written takes of memory.
     held_bytes: u64,
     lost: u64,
 }
@@ -97,6 +130,8 @@ pub struct Ledger {
 struct Slot {
     entry: Entry,
     state: State,
+    /// To be written once the row is answered.
+    receipt: Option<Box<Receipt>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -104,8 +139,20 @@ enum State {
     InFlight,
     /// Its dead letter is being stored, whichever producer there is.
     Parking,
+    /// The broker has it, or its letter is stored: its receipt is being written, whichever producer there is.
+    Writing,
     Lost,
     Settled,
+}
+
+impl State {
+    /// True while the row is neither in Kafka nor in the parking lot.
+    fn is_open(self) -> bool {
+        match self {
+            State::InFlight | State::Parking | State::Lost => true,
+            State::Writing | State::Settled => false,
+        }
+    }
 }
 
 /// `lsn` may be confirmed once all tickets numbered below `before` are settled.
@@ -128,6 +175,7 @@ impl Ledger {
             generation: 0,
             inflight: 0,
             parking: 0,
+            writing: 0,
             held_bytes: 0,
             lost: 0,
         }
@@ -151,40 +199,58 @@ impl Ledger {
     }
 
     /// Issues the ticket of a row that is new or lost.
-    pub fn issue(&mut self, entry: Entry) -> Ticket {
-        let number = self.enter(entry, State::InFlight);
+    pub fn issue(&mut self, entry: Entry, receipt: Option<Box<Receipt>>) -> Ticket {
+        let number = self.enter(Slot { entry, state: State::InFlight, receipt });
         self.inflight += 1;
         self.held_bytes += entry.weight;
         Ticket { number, generation: self.generation }
     }
 
     /// A row that is new or lost has a dead letter, which is being stored. Answers with the number to say so by.
-    pub fn park(&mut self, entry: Entry) -> u64 {
-        let number = self.enter(entry, State::Parking);
+    pub fn park(&mut self, entry: Entry, receipt: Option<Box<Receipt>>) -> u64 {
+        let number = self.enter(Slot { entry, state: State::Parking, receipt });
         self.parking += 1;
         self.held_bytes += entry.weight;
         number
     }
 
-    /// The dead letter of this number is stored. Answers with the row's entry, or `None` when it is of another history.
-    pub fn parked(&mut self, number: u64) -> Option<Entry> {
+    /// The dead letter of this number is stored. Answers with the row, or `None` when it is of another history.
+    pub fn parked(&mut self, number: u64) -> Option<Answered> {
         let slot = self.slot_mut(number)?;
         assert_eq!(slot.state, State::Parking, "row {} was parked twice", slot.entry.position);
         slot.state = State::Settled;
-        let entry = slot.entry;
+        let (entry, receipt) = (slot.entry, slot.receipt.take());
         self.parking -= 1;
+        self.held_bytes -= entry.weight;
+        Some(self.answered(number, entry, receipt))
+    }
+
+    /// The receipt of this number is written. Answers with the row's entry, or `None` when it is of another history.
+    pub fn written(&mut self, number: u64) -> Option<Entry> {
+        let slot = self.slot_mut(number)?;
+        assert_eq!(slot.state, State::Writing, "the receipt of row {} was written twice", slot.entry.position);
+        slot.state = State::Settled;
+        let entry = slot.entry;
+        self.writing -= 1;
         self.held_bytes -= entry.weight;
         self.advance();
         Some(entry)
     }
 
+    /// True while the receipt of this number is to be written: those of another history are not.
+    pub fn is_writing(&self, number: u64) -> bool {
+        let index = number.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.slots.get(index)).is_some_and(|slot| slot.state == State::Writing)
+    }
+
     /// A row that is new or lost needs nothing: its dead letter is stored already.
     pub fn pass(&mut self, entry: Entry) {
-        self.enter(entry, State::Settled);
+        self.enter(Slot { entry, state: State::Settled, receipt: None });
         self.advance();
     }
 
-    fn enter(&mut self, entry: Entry, state: State) -> u64 {
+    fn enter(&mut self, slot: Slot) -> u64 {
+        let entry = slot.entry;
         match self.known(entry.position) {
             Known::New => {
                 self.newest = Some(entry.position);
@@ -192,13 +258,13 @@ impl Ledger {
                     Some((commit, rows)) if *commit == entry.position.commit => *rows += 1,
                     _ => self.tell_of(entry.position.commit),
                 }
-                self.slots.push_back(Slot { entry, state });
+                self.slots.push_back(slot);
                 self.next() - 1
             }
             Known::Lost => {
                 let index = self.find(entry.position).expect("a lost row is in the books");
                 self.lost -= 1;
-                self.slots[index] = Slot { entry, state };
+                self.slots[index] = slot;
                 self.base + index as u64
             }
             Known::Held => panic!("row {} was offered while it is held", entry.position),
@@ -210,16 +276,43 @@ impl Ledger {
         self.lose(ticket);
     }
 
-    /// The broker has it, durably. Answers with the row's entry, or `None` when the ticket is a former producer's.
-    pub fn settle(&mut self, ticket: Ticket) -> Option<Entry> {
-        let entry = self.leave_flight(ticket, State::Settled)?;
+    /// The broker has it, durably. Answers with the row, or `None` when the ticket is a former producer's.
+    pub fn settle(&mut self, ticket: Ticket) -> Option<Answered> {
+        let number = ticket.number;
+        let (entry, receipt) = self.leave_flight(ticket, State::Settled)?;
+        Some(self.answered(number, entry, receipt))
+    }
+
+    /// A row that is settled but for its receipt, if it has one.
+    #[inline]
+    fn answered(&mut self, number: u64, entry: Entry, receipt: Option<Box<Receipt>>) -> Answered {
+        match receipt {
+            None => {
+                self.advance();
+                Answered { entry, receipt: None }
+            }
+            Some(receipt) => {
+                self.owe(number, &receipt);
+                Answered { entry, receipt: Some((number, receipt)) }
+            }
+        }
+    }
+
+    /// The row counts once its receipt is written.
+    fn owe(&mut self, number: u64, receipt: &Receipt) {
+        let weight = receipt.weight();
+        if let Some(slot) = self.slot_mut(number) {
+            slot.state = State::Writing;
+            slot.entry.weight = weight;
+        }
+        self.writing += 1;
+        self.held_bytes += weight;
         self.advance();
-        Some(entry)
     }
 
     /// The offer failed. Answers with the row's entry, or `None` when the ticket is a former producer's.
     pub fn lose(&mut self, ticket: Ticket) -> Option<Entry> {
-        let entry = self.leave_flight(ticket, State::Lost)?;
+        let (entry, _) = self.leave_flight(ticket, State::Lost)?;
         self.lost += 1;
         Some(entry)
     }
@@ -290,21 +383,32 @@ impl Ledger {
         self.parking
     }
 
+    /// Published or stored as dead letters, with a receipt that is not yet written.
+    pub fn writing(&self) -> u64 {
+        self.writing
+    }
+
     /// True when nothing is on its way, neither to the broker nor to the parking lot.
     pub fn is_idle(&self) -> bool {
         self.inflight + self.parking == 0
     }
 
-    /// What is on its way takes of memory.
+    /// True when so much more would be too much. What is too much alone has its turn when nothing else is held.
+    pub fn is_full(&self, weight: u64, most: u64) -> bool {
+        self.held_bytes > 0 && self.held_bytes + weight > most
+    }
+
+    /// What is on its way or to be written takes of memory.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// Everything before this position was read and is settled.
+    /// Everything before this position was read and is settled, but for receipts.
     pub fn frontier(&self) -> Position {
         let behind = |newest: Position| Position { row: newest.row + 1, ..newest };
         let read = self.newest.map_or(Position::default(), behind);
-        self.oldest().map_or(read.max(Position { commit: self.confirmed, row: 0 }), |oldest| oldest.position)
+        let end = read.max(Position { commit: self.confirmed, row: 0 });
+        self.oldest_open().map_or(end, |oldest| oldest.entry.position)
     }
 
     /// How many rows have ever been entered.
@@ -345,9 +449,15 @@ impl Ledger {
         self.slots.front().map(|slot| slot.entry)
     }
 
-    /// The same, while it is on its way to the broker and not to the store of dead letters.
+    /// The oldest row that is neither in Kafka nor in the parking lot, while it is on its way to the broker and not to the
+    /// store of dead letters.
     pub fn oldest_sent(&self) -> Option<Entry> {
-        self.slots.front().filter(|slot| slot.state == State::InFlight).map(|slot| slot.entry)
+        self.oldest_open().filter(|slot| slot.state == State::InFlight).map(|slot| slot.entry)
+    }
+
+    /// The front one, unless receipts are to be written.
+    fn oldest_open(&self) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.state.is_open())
     }
 
     /// The newest row that ever got a ticket.
@@ -377,7 +487,8 @@ impl Ledger {
         Some(self.slots.get_mut(index).expect("an entry stays until it is settled"))
     }
 
-    fn leave_flight(&mut self, ticket: Ticket, state: State) -> Option<Entry> {
+    #[inline]
+    fn leave_flight(&mut self, ticket: Ticket, state: State) -> Option<(Entry, Option<Box<Receipt>>)> {
         if ticket.generation != self.generation {
             ticket.into_parts();
             return None;
@@ -385,12 +496,13 @@ impl Ledger {
         let slot = self.slot_mut(ticket.number())?;
         assert_eq!(slot.state, State::InFlight, "row {} was answered twice", slot.entry.position);
         slot.state = state;
-        let entry = slot.entry;
+        let (entry, receipt) = (slot.entry, slot.receipt.take());
         self.inflight -= 1;
         self.held_bytes -= entry.weight;
-        Some(entry)
+        Some((entry, receipt))
     }
 
+    #[inline]
     fn advance(&mut self) {
         while self.slots.front().is_some_and(|slot| slot.state == State::Settled) {
             self.slots.pop_front();
@@ -413,6 +525,39 @@ mod tests {
         Entry { position: Position { commit: Lsn(commit), row }, committed_at: 0, bytes: 1, weight: 10 }
     }
 
+    fn receipt(id: &str) -> Box<Receipt> {
+        Box::new(Receipt { outbox: 0, id: id.to_owned(), xid: 1, rejected: None })
+    }
+
+    #[test]
+    fn a_row_with_a_receipt_counts_once_that_is_written_whoever_the_producer_is() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let (first, second) = (ledger.issue(entry(10, 1), Some(receipt("1"))), ledger.issue(entry(20, 1), None));
+        ledger.mark(Lsn(25));
+        let (number, written) = ledger.settle(first).unwrap().receipt.expect("it has one");
+        assert!(ledger.settle(second).is_some_and(|answered| answered.receipt.is_none()));
+        assert_eq!((written.id.as_str(), ledger.confirmed(), ledger.writing()), ("1", Lsn(5), 1));
+        assert_eq!(ledger.frontier(), Position { commit: Lsn(20), row: 2 }, "letters need not wait for it");
+        assert!(ledger.is_idle() && ledger.held_bytes() > 0);
+        ledger.renew();
+        ledger.resume(Lsn(5));
+        assert_eq!((ledger.known(entry(10, 1).position), ledger.lost()), (Known::Held, 0));
+        assert!(ledger.is_writing(number) && ledger.written(number).is_some());
+        assert_eq!((ledger.confirmed(), ledger.held_bytes(), ledger.span()), (Lsn(25), 0, 0));
+        assert!(!ledger.is_writing(number) && ledger.written(number).is_none());
+    }
+
+    #[test]
+    fn a_letter_with_a_receipt_and_another_history_are_no_exceptions() {
+        let mut ledger = Ledger::new(Lsn(5));
+        let parked = ledger.park(entry(10, 1), Some(receipt("1")));
+        ledger.mark(Lsn(15));
+        let (number, _) = ledger.parked(parked).unwrap().receipt.expect("it has one");
+        assert_eq!((ledger.confirmed(), ledger.parking(), ledger.writing()), (Lsn(5), 0, 1));
+        ledger.restart(Lsn(40));
+        assert_eq!((ledger.is_writing(number), ledger.written(number).is_some(), ledger.writing()), (false, false, 0));
+    }
+
     #[test]
     fn what_a_predecessor_had_settled_is_held_when_the_slot_goes_back() {
         let mut ledger = Ledger::new(Lsn(30));
@@ -428,7 +573,7 @@ mod tests {
     #[test]
     fn a_row_that_was_lost_behind_a_slot_that_went_on_and_back_holds_nobody_up() {
         let mut ledger = Ledger::new(Lsn(5));
-        let ticket = ledger.issue(entry(10, 1));
+        let ticket = ledger.issue(entry(10, 1), None);
         // Somebody moved the slot, and a crash put it back: the row will be sent again, and is not needed.
         ledger.resume(Lsn(30));
         ledger.lose(ticket);
@@ -441,7 +586,7 @@ mod tests {
         let mut ledger = Ledger::new(Lsn(5));
         let tickets: Vec<_> = (1..=3)
             .map(|n| {
-                let ticket = ledger.issue(entry(n * 10, 1));
+                let ticket = ledger.issue(entry(n * 10, 1), None);
                 ledger.mark(Lsn(n * 10 + 5));
                 ticket
             })
@@ -455,7 +600,7 @@ mod tests {
         assert_eq!((ledger.confirmed(), ledger.lost(), ledger.inflight()), (Lsn(15), 1, 0));
         assert_eq!(ledger.known(entry(20, 1).position), Known::Lost);
         assert_eq!(ledger.known(entry(30, 1).position), Known::Held);
-        let again = ledger.issue(entry(20, 1));
+        let again = ledger.issue(entry(20, 1), None);
         ledger.settle(again);
         assert_eq!((ledger.confirmed(), ledger.span()), (Lsn(35), 0));
     }
@@ -465,7 +610,7 @@ mod tests {
         let mut ledger = Ledger::new(Lsn(0));
         let transactions = UNTOLD_MAX as u64 + 3;
         for commit in 1..=transactions {
-            let ticket = ledger.issue(entry(commit * 10, 1));
+            let ticket = ledger.issue(entry(commit * 10, 1), None);
             ledger.settle(ticket);
         }
         assert_eq!((ledger.untold.len(), ledger.repeats(Lsn(0))), (UNTOLD_MAX, transactions));
@@ -479,7 +624,7 @@ mod tests {
     #[test]
     fn a_mark_behind_open_tickets_waits_for_them() {
         let mut ledger = Ledger::new(Lsn(5));
-        let ticket = ledger.issue(entry(10, 1));
+        let ticket = ledger.issue(entry(10, 1), None);
         ledger.mark(Lsn(50));
         ledger.mark(Lsn(60));
         assert_eq!(ledger.confirmed(), Lsn(5));
@@ -493,7 +638,7 @@ mod tests {
     fn rows_repeat_by_what_the_server_was_told() {
         let mut ledger = Ledger::new(Lsn(5));
         for row in 1..=2 {
-            let ticket = ledger.issue(entry(20, row));
+            let ticket = ledger.issue(entry(20, row), None);
             ledger.settle(ticket);
         }
         ledger.resume(Lsn(5));
@@ -508,12 +653,12 @@ mod tests {
     #[test]
     fn a_former_producers_answer_is_ignored() {
         let mut ledger = Ledger::new(Lsn(5));
-        let late = ledger.issue(entry(10, 1));
+        let late = ledger.issue(entry(10, 1), None);
         ledger.mark(Lsn(15));
         ledger.renew();
         assert!(ledger.settle(late).is_none());
         assert_eq!((ledger.confirmed(), ledger.lost()), (Lsn(5), 1));
-        let again = ledger.issue(entry(10, 1));
+        let again = ledger.issue(entry(10, 1), None);
         assert!(ledger.settle(again).is_some());
         assert_eq!(ledger.confirmed(), Lsn(15));
     }
@@ -521,7 +666,7 @@ mod tests {
     #[test]
     fn rows_that_another_holder_confirmed_are_not_waited_for() {
         let mut ledger = Ledger::new(Lsn(5));
-        let ticket = ledger.issue(entry(10, 1));
+        let ticket = ledger.issue(entry(10, 1), None);
         ledger.mark(Lsn(15));
         ledger.lose(ticket);
         ledger.resume(Lsn(40));
@@ -531,13 +676,13 @@ mod tests {
     #[test]
     fn another_history_starts_with_empty_books_and_may_use_positions_again() {
         let mut ledger = Ledger::new(Lsn(5));
-        ledger.issue(entry(100, 1)).into_parts();
+        ledger.issue(entry(100, 1), None).into_parts();
         ledger.mark(Lsn(110));
         ledger.renew();
         ledger.restart(Lsn(40));
         assert_eq!(ledger.confirmed(), Lsn(40));
         assert_eq!(ledger.known(entry(50, 1).position), Known::New);
-        let ticket = ledger.issue(entry(50, 1));
+        let ticket = ledger.issue(entry(50, 1), None);
         ledger.mark(Lsn(60));
         ledger.settle(ticket);
         assert_eq!(ledger.confirmed(), Lsn(60));
@@ -547,7 +692,7 @@ mod tests {
     #[should_panic(expected = "dropped without being settled")]
     fn a_dropped_ticket_fails_loudly() {
         let mut ledger = Ledger::new(Lsn(5));
-        drop(ledger.issue(entry(10, 1)));
+        drop(ledger.issue(entry(10, 1), None));
     }
 
     /// The plain truth, computed by looking at everything every time.
@@ -566,9 +711,11 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Row,
+        /// With a receipt, or without.
+        Row(bool),
         Mark,
         Settle(usize),
+        Written(usize),
         Lose(usize),
         OfferLost(usize),
         Renew,
@@ -576,9 +723,10 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
-            4 => Just(Step::Row),
+            4 => any::<bool>().prop_map(Step::Row),
             3 => Just(Step::Mark),
             6 => any::<usize>().prop_map(Step::Settle),
+            3 => any::<usize>().prop_map(Step::Written),
             1 => any::<usize>().prop_map(Step::Lose),
             2 => any::<usize>().prop_map(Step::OfferLost),
             1 => Just(Step::Renew),
@@ -593,15 +741,18 @@ mod tests {
             let mut ledger = Ledger::new(start);
             let mut naive = Naive { rows: vec![], marks: vec![], start };
             let mut commits: Vec<u64> = vec![];
+            let mut receipts: Vec<Option<Box<Receipt>>> = vec![];
+            let mut writing: Vec<(usize, u64)> = vec![];
             let mut inflight: Vec<(usize, (u64, u32))> = vec![];
             let mut lost: Vec<usize> = vec![];
             for (time, step) in steps.into_iter().enumerate() {
                 match step {
-                    Step::Row => {
+                    Step::Row(with_receipt) => {
                         let index = naive.rows.len();
                         naive.rows.push(false);
                         commits.push(10 * time as u64 + 2);
-                        inflight.push((index, ledger.issue(entry(commits[index], 1)).into_parts()));
+                        receipts.push(with_receipt.then(|| receipt("7")));
+                        inflight.push((index, ledger.issue(entry(commits[index], 1), receipts[index].clone()).into_parts()));
                     }
                     Step::Mark => {
                         let lsn = Lsn(10 * time as u64 + 5);
@@ -610,7 +761,16 @@ mod tests {
                     }
                     Step::Settle(pick) if !inflight.is_empty() => {
                         let (index, (number, generation)) = inflight.swap_remove(pick % inflight.len());
-                        prop_assert!(ledger.settle(Ticket::from_parts(number, generation)).is_some());
+                        let answered = ledger.settle(Ticket::from_parts(number, generation)).unwrap();
+                        prop_assert_eq!(answered.receipt.is_some(), receipts[index].is_some());
+                        match answered.receipt {
+                            Some((number, _)) => writing.push((index, number)),
+                            None => naive.rows[index] = true,
+                        }
+                    }
+                    Step::Written(pick) if !writing.is_empty() => {
+                        let (index, number) = writing.swap_remove(pick % writing.len());
+                        prop_assert!(ledger.is_writing(number) && ledger.written(number).is_some());
                         naive.rows[index] = true;
                     }
                     Step::Lose(pick) if !inflight.is_empty() => {
@@ -620,17 +780,18 @@ mod tests {
                     }
                     Step::OfferLost(pick) if !lost.is_empty() => {
                         let index = lost.swap_remove(pick % lost.len());
-                        inflight.push((index, ledger.issue(entry(commits[index], 1)).into_parts()));
+                        inflight.push((index, ledger.issue(entry(commits[index], 1), receipts[index].clone()).into_parts()));
                     }
                     Step::Renew => {
                         ledger.renew();
                         lost.extend(inflight.drain(..).map(|(index, _)| index));
                     }
-                    Step::Settle(_) | Step::Lose(_) | Step::OfferLost(_) => {}
+                    Step::Settle(_) | Step::Written(_) | Step::Lose(_) | Step::OfferLost(_) => {}
                 }
                 prop_assert_eq!(ledger.confirmed(), naive.confirmed());
                 prop_assert_eq!(ledger.inflight(), inflight.len() as u64);
-                prop_assert_eq!(ledger.held_bytes(), 10 * inflight.len() as u64);
+                let held = 10 * inflight.len() as u64 + writing.len() as u64 * receipt("7").weight();
+                prop_assert_eq!((ledger.held_bytes(), ledger.writing()), (held, writing.len() as u64));
                 prop_assert_eq!(ledger.lost(), lost.len() as u64);
                 for (index, commit) in commits.iter().enumerate() {
                     let known = ledger.known(entry(*commit, 1).position);

@@ -9,6 +9,7 @@
 //! `pipeline` joins the pure rooms into one state machine that decides; `relay` is the shell that does.
 
 pub mod admin;
+pub mod calendar;
 pub mod check;
 pub mod cloudevents;
 pub mod column;
@@ -28,6 +29,7 @@ pub mod relay;
 pub mod route;
 pub mod sink;
 pub mod source;
+pub mod spelling;
 pub mod status;
 pub mod template;
 pub mod trace;

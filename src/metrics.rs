@@ -38,6 +38,8 @@ struct Handles {
     slot_moves: IntCounter,
     stray_stream_aborts: IntCounter,
     ignored_messages: IntCounter,
+    writeback_rows: IntCounter,
+    writeback_failures: IntCounter,
     /// These three join a scrape once they are known.
     last_ack: Gauge,
     last_frame: Gauge,
@@ -116,6 +118,11 @@ impl Metrics {
                 "outboxd_ignored_messages_total",
                 "Non-transactional logical messages with an outbox prefix, never published.",
             ),
+            writeback_rows: counter("outboxd_writeback_rows_total", "Receipts written into rows of outbox tables."),
+            writeback_failures: counter(
+                "outboxd_writeback_failures_total",
+                "Batches of them that failed, and were tried again.",
+            ),
             last_ack: gauge("outboxd_last_ack_timestamp_seconds", "When the broker last acknowledged an event."),
             last_frame: gauge("outboxd_last_frame_timestamp_seconds", "When PostgreSQL last sent anything."),
             sender_timeout: gauge("outboxd_wal_sender_timeout_seconds", "wal_sender_timeout of our connection."),
@@ -161,6 +168,16 @@ impl Metrics {
     /// A non-transactional message with an outbox prefix was passed over.
     pub fn ignored_message(&self) {
         self.0.ignored_messages.inc();
+    }
+
+    /// So many receipts were written into their rows.
+    pub fn written_back(&self, rows: u64) {
+        self.0.writeback_rows.inc_by(rows);
+    }
+
+    /// A batch of them could not be written.
+    pub fn write_back_failed(&self) {
+        self.0.writeback_failures.inc();
     }
 
     /// The broker acknowledged something.
@@ -250,6 +267,8 @@ impl Scrape {
         }
         self.integer("outboxd_inflight_events", "Records offered and not yet answered.", status.inflight_events as i64);
         self.integer("outboxd_inflight_bytes", "What they take of limits.memory.", status.inflight_bytes as i64);
+        let help = "Events that are published or parked, and not yet marked in their table (outbox.writeback).";
+        self.integer("outboxd_writeback_events", help, status.unmarked_events as i64);
         self.integer("outboxd_confirmed_lsn", "The confirmed position as a number.", status.confirmed.0 as i64);
         if let Some(letters) = &status.dead_letters {
             let by_state = self.gauges("outboxd_dead_letters", "Dead letters in the store.", &["state"]);

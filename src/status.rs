@@ -35,6 +35,9 @@ pub struct Status {
     pub inflight_events: u64,
     /// Their bytes, as accounted against `limits.memory`.
     pub inflight_bytes: u64,
+    /// Published rows, and rejected ones, whose write-back is not committed.
+    #[serde(default)]
+    pub unmarked_events: u64,
     /// What the database last said about the slot.
     pub slot_facts: Option<SlotFacts>,
     /// Events acknowledged since the process started.
@@ -282,6 +285,7 @@ impl Status {
             oldest_unsettled: Some(at),
             inflight_events: 2,
             inflight_bytes: 900,
+            unmarked_events: 0,
             slot_facts: Some(SlotFacts {
                 at,
                 retained_bytes: 5000,

@@ -15,15 +15,18 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &str)] = &[
     ("lib", ""),
     ("lsn", ""),
+    ("calendar", ""),
     ("column", ""),
     ("error", ""),
+    ("spelling", ""),
     ("heap", ""),
     ("log", ""),
     ("status", "lsn"),
     ("metrics", "lsn status"),
+    ("ledger", "lsn"),
     ("dead_letter", "column lsn"),
     ("record", "dead_letter lsn"),
-    ("cloudevents", "record"),
+    ("cloudevents", "calendar record"),
     ("trace", "record"),
     ("contract::number", ""),
     ("contract::document", "contract::number"),
@@ -31,18 +34,18 @@ const ROOMS: &[(&str, &str)] = &[
     ("contract", "contract::document contract::violation"),
     ("contract::load", "contract contract::document contract::violation"),
     ("template", ""),
-    ("config", "cloudevents contract contract::load error template"),
+    ("config", "cloudevents contract contract::load error spelling template"),
     ("source", ""),
     ("source::dial", "config error"),
     ("source::wire", "config error lsn source source::dial"),
     ("source::pgoutput", "lsn"),
-    ("source::outbox", "column config dead_letter error lsn record source source::pgoutput"),
-    ("source::catalog", "column config dead_letter error lsn source source::dial status"),
+    ("source::outbox", "calendar column config dead_letter error lsn record source source::pgoutput"),
+    ("source::catalog", "column config dead_letter error ledger lsn source source::dial status"),
     (
         "route",
-        "cloudevents column config contract dead_letter error lsn record source::outbox source::pgoutput template trace",
+        "calendar cloudevents column config contract dead_letter error lsn record source::outbox source::pgoutput template \
+         trace",
     ),
-    ("ledger", "lsn"),
     ("sink", "config dead_letter error ledger lsn metrics record status"),
     (
         "pipeline",
@@ -61,7 +64,7 @@ const ROOMS: &[(&str, &str)] = &[
         "config error lsn record route sink source source::catalog source::dial source::outbox source::pgoutput source::wire \
          status",
     ),
-    ("convert", ""),
+    ("convert", "spelling"),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
     (
@@ -491,7 +494,7 @@ mod the_checker {
     #[test]
     fn names_the_file_the_line_and_the_rule() {
         let source = "//! Routes.\n\nuse crate::lsn::Lsn;\nuse crate::source::wire::Frame;\n";
-        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: cloudevents column config contract dead_letter error lsn record source::outbox source::pgoutput template trace";
+        let expected = "src/route/mod.rs:4: source::wire\n  rule: route may import only: calendar cloudevents column config contract dead_letter error lsn record source::outbox source::pgoutput template trace";
         assert_eq!(violations("route/mod.rs", source), [expected]);
     }
 

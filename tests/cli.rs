@@ -69,6 +69,7 @@ fn relay(state: State) -> SocketAddr {
         oldest_unsettled: None,
         inflight_events: 0,
         inflight_bytes: 0,
+        unmarked_events: 0,
         slot_facts: Some(SlotFacts { at: now, retained_bytes: 4096, safe_bytes: None, wal_status: "reserved".into() }),
         published: 7,
         dead_letters: None,

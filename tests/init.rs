@@ -161,7 +161,7 @@ async fn a_table_with_other_columns_is_read_as_it_is() {
     let db = Database::new();
     db.psql("CREATE TABLE public.outbox (key bigint PRIMARY KEY, body bytea)").unwrap();
     let mut config = db.config();
-    config.outbox[0].columns = Columns { id: "key".into(), payload: "body".into(), ..no_columns() };
+    config.outbox[0].columns = Columns::bare("key", "body");
     db.init(&config).await.unwrap();
     assert_eq!(db.one("SELECT count(*) FROM pg_publication_tables WHERE tablename = 'outbox'"), "1");
     assert_eq!(db.one("SELECT to_regprocedure('outbox.emit(text,text,text,jsonb,jsonb,text)') IS NULL"), "t");
@@ -230,7 +230,7 @@ async fn a_partitioned_outbox_is_published_under_its_root() {
     )
     .unwrap();
     let mut config = db.config();
-    let columns = Columns { payload: "body".into(), ..no_columns() };
+    let columns = Columns::bare("id", "body");
     config.outbox.push(Outbox::of(table("app", "events"), columns));
     db.init(&config).await.unwrap();
     let catalog = db.catalog().await;
@@ -255,7 +255,7 @@ async fn odd_names_are_only_names() {
     let mut config = db.config();
     config.postgres.connection.user = format!("{} {odd}", db.name);
     config.postgres.publication = format!("p {odd}");
-    let columns = Columns { id: "ID".into(), payload: "Body".into(), ..no_columns() };
+    let columns = Columns::bare("ID", "Body");
     config.outbox = vec![Outbox::of(table(odd, &format!("t {odd}")), columns)];
     db.init(&config).await.unwrap();
     db.init(&config).await.unwrap();
@@ -947,6 +947,7 @@ impl Database {
                 memory: 32 << 20,
                 window: 100_000,
                 event: 16 << 20,
+                join: 10_000,
                 settle: Duration::from_secs(30),
                 shutdown: Duration::from_secs(25),
                 primary_grace: Duration::from_secs(5),
@@ -1076,17 +1077,11 @@ fn table(schema: &str, name: &str) -> OutboxSource {
 
 fn columns() -> Columns {
     Columns {
-        id: "id".into(),
-        payload: "payload".into(),
         aggregate_type: Some("aggregate_type".into()),
         aggregate_id: Some("aggregate_id".into()),
         event_type: Some("event_type".into()),
         timestamp: Some("created_at".into()),
         headers: Some("headers".into()),
-        partition: None,
+        ..Columns::bare("id", "payload")
     }
-}
-
-fn no_columns() -> Columns {
-    Columns { aggregate_type: None, aggregate_id: None, event_type: None, timestamp: None, headers: None, ..columns() }
 }

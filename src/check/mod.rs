@@ -6,12 +6,13 @@
 //!
 //! ```text
 //! config ─► gather ─► Facts ─► postgres, slot, publication, outbox, ─► Report ─► text | JSON | exit code
-//!                              kafka, dead_letters
+//!                              join, writeback, kafka, dead_letters
 //! ```
 
 mod dead_letters;
 pub mod facts;
 mod gather;
+mod join;
 mod kafka;
 mod outbox;
 mod postgres;
@@ -20,6 +21,7 @@ mod publication;
 mod routing;
 mod slot;
 mod words;
+mod writeback;
 
 use std::fmt::Write;
 
@@ -59,6 +61,8 @@ pub const IDS: &[&str] = &[
     "slot.sync",
     "slot.place",
     "outbox.columns",
+    "outbox.join",
+    "outbox.writeback",
     "route.order",
     "kafka.reach",
     "kafka.acl",
@@ -88,6 +92,8 @@ pub fn judge(config: &Config, facts: &Facts) -> Report {
     findings.extend(publication::judge(config, facts));
     findings.extend(slot::judge(config, facts));
     findings.extend(outbox::judge(config, facts));
+    findings.extend(join::judge(config, facts));
+    findings.extend(writeback::judge(config, facts));
     findings.extend(kafka::judge(config, facts));
     findings.extend(dead_letters::judge(config, facts));
     for id in IDS.iter().filter(|id| findings_lack(&findings, id)).collect::<Vec<_>>() {

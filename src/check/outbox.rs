@@ -24,7 +24,10 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
         let Some(outbox) = config.outbox.iter().find(|outbox| is_source(outbox, table)) else { continue };
         let before = findings.len();
         findings.extend(parts(outbox).into_iter().filter_map(|(part, name)| column(table, part, name)));
-        let unknown = columns_named(config, outbox).into_iter().filter(|name| find(table, name).is_none());
+        let joined = joined(outbox, survey);
+        let is_unknown =
+            |name: &String| ![Some(table), joined].into_iter().flatten().any(|of| find(of, name).is_some());
+        let unknown = columns_named(config, outbox).into_iter().filter(is_unknown);
         findings.extend(unknown.map(|name| {
             Finding::fail(ID, format!("a route names column \"{name}\", which {} lacks", plain_name(table)))
                 .hint(format!("its columns: {}", names(table)))
@@ -72,6 +75,12 @@ fn sampled(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Finding {
             Finding::ok(ID, format!("{fit}; a real row becomes a record of topic \"{topic}\" with key \"{key}\""))
         }
     }
+}
+
+/// The second table of an outbox, if it has one that was looked for.
+pub(super) fn joined<'a>(outbox: &Outbox, survey: &'a Survey) -> Option<&'a OutboxTable> {
+    let wanted = outbox.joined_table()?;
+    survey.tables.iter().find(|table| (table.schema.as_str(), table.name.as_str()) == wanted)
 }
 
 /// What a column is for, and so which types it may have.
@@ -131,7 +140,14 @@ fn parts(outbox: &Outbox) -> Vec<(Part, &str)> {
         (Part::Partition, &columns.partition),
     ];
     let optional = optional.into_iter().filter_map(|(part, name)| Some((part, name.as_deref()?)));
-    [(Part::Id, columns.id.as_str()), (Part::Payload, columns.payload.as_str())].into_iter().chain(optional).collect()
+    // Where payloads are in a second table, that is looked at by itself.
+    let payload = outbox.join.is_none().then_some((Part::Payload, columns.payload.as_str()));
+    std::iter::once((Part::Id, columns.id.as_str())).chain(payload).chain(optional).collect()
+}
+
+/// What is wrong with the payload's column, wherever that is.
+pub(super) fn payload(table: &OutboxTable, name: &str) -> Option<Finding> {
+    column(table, Part::Payload, name)
 }
 
 fn column(table: &OutboxTable, part: Part, name: &str) -> Option<Finding> {
@@ -170,11 +186,11 @@ fn column(table: &OutboxTable, part: Part, name: &str) -> Option<Finding> {
     None
 }
 
-fn find<'a>(table: &'a OutboxTable, name: &str) -> Option<&'a OutboxColumn> {
+pub(super) fn find<'a>(table: &'a OutboxTable, name: &str) -> Option<&'a OutboxColumn> {
     table.columns.iter().find(|column| column.name == name)
 }
 
-fn names(table: &OutboxTable) -> String {
+pub(super) fn names(table: &OutboxTable) -> String {
     words::list(table.columns.iter().map(|column| &column.name))
 }
 

@@ -42,7 +42,7 @@ fn exists(name: &str, publication: &Publication, tables: &[OutboxTable]) -> Find
     }
     if let Some(absent) = tables.iter().find(|table| table.kind.is_none()) {
         return Finding::fail(ID, format!("table {} does not exist", plain_name(absent)))
-            .hint("outboxd init, or mend outbox.table");
+            .hint("outboxd init, or mend outbox.table or outbox.join");
     }
     if let Some(wrong) = tables.iter().find(|table| !matches!(table.kind.as_deref(), Some("r" | "p"))) {
         return Finding::fail(ID, format!("{} is not a table, so nothing of it is in the WAL", plain_name(wrong)))
@@ -142,8 +142,7 @@ fn filter(name: &str, publication: &Publication, outboxes: &[Outbox], survey: &S
                 sql_name(table)
             )));
         }
-        let mapped = outboxes.iter().find(|outbox| is_source(outbox, table)).map(|outbox| outbox.columns.names());
-        for column in mapped.into_iter().flatten() {
+        for column in outboxes.iter().flat_map(|outbox| mapped(outbox, table)) {
             let left_out = published.columns.as_ref().is_some_and(|sent| sent.iter().all(|sent| sent != column));
             let exists = table.columns.iter().find(|known| known.name == column);
             // Generated columns are not sent before 18, whatever the list says.
@@ -182,6 +181,23 @@ fn partition(name: &str, publication: &Publication, tables: &[OutboxTable]) -> F
             format!("rows of {} arrive under their partitions' names, which no outbox is mapped to", plain_name(table)),
         )
         .hint(format!("ALTER PUBLICATION {} SET (publish_via_partition_root = true);", words::identifier(name))),
+    }
+}
+
+/// The columns that this block maps of this table.
+fn mapped<'a>(outbox: &'a Outbox, table: &OutboxTable) -> Vec<&'a str> {
+    let payload = outbox.columns.payload.as_str();
+    match &outbox.join {
+        Some(join) if is_source(outbox, table) => {
+            // One column may play several parts; only the payload's own is elsewhere.
+            let own = outbox.columns.names().filter(|name| *name != payload);
+            own.chain([join.event_column.as_str()]).collect()
+        }
+        Some(join) if (join.schema.as_str(), join.table.as_str()) == (&table.schema, &table.name) => {
+            vec![payload, &join.payload_column]
+        }
+        None if is_source(outbox, table) => outbox.columns.names().collect(),
+        Some(_) | None => Vec::new(),
     }
 }
 

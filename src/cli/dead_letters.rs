@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use outboxd::config::{Config, Outbox, Store};
-use outboxd::dead_letter::{Claimed, Column, Origin};
+use outboxd::dead_letter::{Claimed, Column};
 use outboxd::error::{Error, Result};
 use outboxd::pipeline;
 use outboxd::source::catalog::{Catalog, Changed, Filter, LetterLine, LetterPage};
@@ -147,21 +147,22 @@ impl<'a> Office<'a> {
             return write_payload(&page, &again, outbox);
         }
         let preview = pipeline::preview(&self.config.outbox, &self.config.rules, &claimed(&page, &again));
-        let payload = outbox.map(|outbox| outbox.columns.payload.as_str());
-        let sheet = Sheet { slot: self.slot(), page: &page, again: &again, payload, preview: &preview };
+        let payload = outbox.map(pipeline::payload_column);
+        let (slot, payload) = (self.slot(), payload.as_deref());
+        let sheet = Sheet { slot, page: &page, again: &again, payload, preview: &preview };
         print(&if args.json { sheet.json() } else { sheet.text(SystemTime::now()) })
     }
 
     /// What was not kept of a letter, from the table's row, if that is still there. The letter can be shown without it.
     async fn read_again(&self, page: &LetterPage, outbox: &Outbox) -> Vec<Column> {
-        let LetterLine { origin: Origin::Table(schema, table), event: Some(event), .. } = &page.line else {
-            return Vec::new();
-        };
         if page.not_kept.is_empty() {
             return Vec::new();
         }
-        match self.catalog.read_columns(schema, table, &outbox.columns.id, event, &page.not_kept, u64::MAX).await {
-            Ok(columns) => columns.unwrap_or_default(),
+        let lacks = pipeline::lacks(&self.config.outbox, &self.config.rules, &claimed(page, &[]));
+        let further = lacks.into_iter().filter(|name| !page.not_kept.contains(name));
+        let wanted: Vec<String> = page.not_kept.iter().cloned().chain(further).collect();
+        match self.catalog.read_again(outbox, &page.columns, &wanted, u64::MAX).await {
+            Ok(columns) => columns,
             Err(error) => {
                 note(&format!("what was not kept cannot be read from the table: {}", error.chain()));
                 Vec::new()
@@ -477,7 +478,7 @@ fn write_payload(page: &LetterPage, again: &[Column], outbox: Option<&Outbox>) -
         let hint = format!("outboxd dead-letters show {id} prints all columns");
         return Err(Error::definite(what).hint(hint).into());
     };
-    let name = &outbox.columns.payload;
+    let name = &pipeline::payload_column(outbox);
     match page.columns.iter().chain(again).find(|column| column.name == *name) {
         Some(Column { value: Some(bytes), .. }) => print_bytes(bytes),
         Some(Column { value: None, .. }) => {
@@ -486,7 +487,9 @@ fn write_payload(page: &LetterPage, again: &[Column], outbox: Option<&Outbox>) -
         }
         None if page.not_kept.contains(name) => {
             let what = format!("the payload of dead letter {id} was not kept, and the table's row cannot be read");
-            Err(Error::definite(what).hint("only a backup of the table has it").into())
+            Err(Error::definite(what)
+                .hint("it is not there, or not any more: only a backup of the table has it")
+                .into())
         }
         None => {
             let what = format!("dead letter {id} has no column \"{name}\", which is the payload");

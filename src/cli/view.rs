@@ -227,6 +227,7 @@ mod tests {
             oldest_unsettled: Some(AT),
             inflight_events: 2,
             inflight_bytes: 900,
+            unmarked_events: 0,
             slot_facts: Some(facts(Some(1 << 30))),
             published: 7,
             dead_letters: None,

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::check::shown;
+use crate::calendar::{DAYS_TO_2000, date_of};
 
 const DAY: i64 = 86_400_000_000;
 
@@ -17,7 +18,7 @@ pub(super) fn check_micros(micros: i64) -> Result<(), String> {
 /// Appends a time in microseconds since 2000-01-01 UTC (PostgreSQL's count), such as `2018-04-05T17:31:00Z`; of the
 /// fraction only what is not zero. The year has four digits between 0000 and 9999.
 pub fn write_time(micros: i64, out: &mut Vec<u8>) {
-    let (year, month, day) = civil_from_days(micros.div_euclid(DAY) + 10_957);
+    let (year, month, day) = date_of(micros.div_euclid(DAY) + DAYS_TO_2000);
     let (seconds, fraction) = (micros.rem_euclid(DAY) / 1_000_000, micros.rem_euclid(1_000_000));
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let taken = "a vector takes everything";
@@ -75,18 +76,6 @@ fn is_zone(zone: &[u8]) -> bool {
         }
         _ => false,
     }
-}
-
-/// Year, month and day of a count of days from 1970-01-01, proleptic Gregorian (Howard Hinnant's algorithm).
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days - era * 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day_of_year - (153 * shifted + 2) / 5 + 1)
 }
 
 #[cfg(test)]

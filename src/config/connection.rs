@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::error::{Fault, nearest};
+use super::error::Fault;
 use super::{ChannelBinding, Connection, Host, Secret, SessionAttrs, SslMode};
+use crate::spelling::nearest;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SOCKET: &str = "/var/run/postgresql";

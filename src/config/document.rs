@@ -12,10 +12,11 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{self, Error, Fault, Place, Problems};
+use super::error::{Error, Fault, Place, Problems};
 use super::schema::{self, Field, Initial, Kind, SECTIONS, Section, Shape};
 use super::value;
 use super::{Pattern, Secret};
+use crate::spelling::nearest;
 
 /// What was typed, section by section.
 pub(super) struct Document<'d> {
@@ -361,7 +362,7 @@ fn unknown_variable(typed: &str) -> Fault {
     let known: Vec<String> = fields.map(|(section, field)| variable_of(section, field)).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let fault = Fault::new("no such field");
-    match error::nearest(typed, &known) {
+    match nearest(typed, &known) {
         Some(name) => fault.hint(format!("did you mean {name}?")),
         None => fault.hint("a variable is OUTBOXD_<SECTION>__<FIELD>, for example OUTBOXD_KAFKA__BROKERS"),
     }

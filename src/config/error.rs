@@ -6,6 +6,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::spelling::nearest;
+
 /// Why a configuration was refused: one or more problems, in the order of the file.
 ///
 /// Printed without the leading `error: ` of the first problem, which the caller prints; each further one has its own.
@@ -156,33 +158,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The known name that a slip of the fingers could have meant: at most a third of its letters differ.
-pub(super) fn nearest<'k>(typed: &str, known: &[&'k str]) -> Option<&'k str> {
-    let typed = typed.to_lowercase();
-    let distance = |name: &str| strsim::damerau_levenshtein(&typed, &name.to_lowercase());
-    let best = known.iter().copied().min_by_key(|name| distance(name))?;
-    (distance(best) <= (best.chars().count() / 3).max(1)).then_some(best)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_is_a_slip_away() {
-        let known = ["url", "password", "password_file", "slot", "publication"];
-        for (typed, expected) in [
-            ("slott", Some("slot")),
-            ("Slot", Some("slot")),
-            ("pasword_file", Some("password_file")),
-            ("ulr", Some("url")),
-            ("lot", Some("slot")),
-            ("registry", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(typed, &known), expected, "{typed}");
-        }
-    }
 
     #[test]
     fn problems_are_told_in_the_order_of_the_file_then_the_variables() {

@@ -9,8 +9,8 @@ use super::document::{Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
     Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, Error, Http, Kafka, Limits, Order, Outbox,
-    OutboxSource, Pattern, Piece, Postgres, Rules, Secret, Store, UnknownTopic, connection, preset, properties, rules,
-    value,
+    OutboxSource, Pattern, Piece, Postgres, Rules, Secret, Store, UnknownTopic, connection, join, preset, properties,
+    rules, value, writeback,
 };
 
 /// The file that is read when none is named.
@@ -167,6 +167,7 @@ fn limits(mut reader: Reader<'_, '_>) -> Limits {
         memory: reader.size("memory"),
         window: usize::try_from(reader.integer("window")).expect("the schema bounds it"),
         event: reader.size("event"),
+        join: usize::try_from(reader.integer("join")).expect("the schema bounds it"),
         settle: reader.duration("settle"),
         shutdown: reader.duration("shutdown"),
         primary_grace: reader.duration("primary_grace"),
@@ -194,6 +195,8 @@ fn outboxes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Outbox>
         let outbox = outbox(&mut reader);
         if outboxes.iter().any(|earlier| earlier.source == outbox.source) {
             reader.refuse_block(Fault::new("a block above has the same table or message_prefix"));
+        } else if let Some(fault) = join::clash(&outboxes, &outbox) {
+            reader.refuse_block(fault);
         }
         outboxes.push(outbox);
     }
@@ -215,7 +218,10 @@ fn outbox(reader: &mut Reader<'_, '_>) -> Outbox {
         (None, Some(usual)) => usual,
         (None, None) => columns(&mut reader.empty_table("columns"), None),
     };
-    Outbox { source: prefix.unwrap_or(table), preset, columns }
+    let source = prefix.unwrap_or(table);
+    let join = join::read(reader, &preset, &source);
+    let writeback = writeback::writeback(reader, &source, &columns);
+    Outbox { source, preset, columns, join, writeback }
 }
 
 /// What is typed, over what is usual for the preset or else in the schema.

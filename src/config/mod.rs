@@ -15,6 +15,7 @@ mod connection;
 pub mod debezium;
 mod document;
 mod error;
+mod join;
 mod load;
 mod pattern;
 mod preset;
@@ -25,6 +26,7 @@ mod rules;
 mod schema;
 mod system;
 mod value;
+mod writeback;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,6 +43,7 @@ pub use error::Error;
 pub use load::{DEFAULT_FILE, environment};
 pub use reference::{reference, reference_markdown};
 pub use system::System;
+pub use writeback::{StatusColumn, Writeback};
 
 /// The whole configuration, valid by construction.
 #[derive(Debug, Clone)]
@@ -150,12 +153,54 @@ pub struct Outbox {
     pub preset: Preset,
     /// `columns`, over those of the preset.
     pub columns: Columns,
+    /// `join`: where the payload is, if not in the events' own table.
+    pub join: Option<Join>,
+    /// `writeback`
+    pub writeback: Option<Writeback>,
 }
 
 impl Outbox {
     /// An outbox like our own, with these columns.
     pub fn of(source: OutboxSource, columns: Columns) -> Outbox {
-        Outbox { source, preset: Preset::Outboxd, columns }
+        Outbox { source, preset: Preset::Outboxd, columns, join: None, writeback: None }
+    }
+
+    /// The table of its events, by schema and name; none for messages.
+    pub fn own_table(&self) -> Option<(&str, &str)> {
+        match &self.source {
+            OutboxSource::Table { schema, name } => Some((schema, name)),
+            OutboxSource::MessagePrefix(_) => None,
+        }
+    }
+
+    /// The second table, which has the payloads.
+    pub fn joined_table(&self) -> Option<(&str, &str)> {
+        self.join.as_ref().map(|join| (join.schema.as_str(), join.table.as_str()))
+    }
+
+    /// All tables that it is read from.
+    pub fn tables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.own_table().into_iter().chain(self.joined_table())
+    }
+}
+
+/// `join`: the second table, in which the payloads are. Both rows are written in one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    /// The schema of `table`, unquoted.
+    pub schema: String,
+    /// The name of `table`, unquoted.
+    pub table: String,
+    /// `on`: the column of the events' table that says which payload is theirs.
+    pub event_column: String,
+    /// `on`: the column of the payloads' table that it is compared with, as text.
+    pub payload_column: String,
+}
+
+impl Join {
+    /// What a column of the payloads' table is called where both rows stand together, as in a dead letter.
+    pub fn qualified(&self, column: &str) -> String {
+        format!("{}.{}.{column}", self.schema, self.table)
     }
 }
 
@@ -207,6 +252,20 @@ pub struct Columns {
 }
 
 impl Columns {
+    /// A table in which these two play a part, and no other column does.
+    pub fn bare(id: &str, payload: &str) -> Columns {
+        Columns {
+            id: id.to_owned(),
+            aggregate_type: None,
+            aggregate_id: None,
+            event_type: None,
+            payload: payload.to_owned(),
+            timestamp: None,
+            headers: None,
+            partition: None,
+        }
+    }
+
     /// The names of all columns that play a part.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let optional = [
@@ -605,6 +664,8 @@ pub struct Limits {
     pub window: usize,
     /// `event`: the largest row; 16 MiB.
     pub event: u64,
+    /// `join`: rows of one transaction that wait for their payload, or for their event; 10000.
+    pub join: usize,
     /// `settle`: how long in-flight records may take to be answered after a failed delivery; 30 s.
     pub settle: Duration,
     /// `shutdown`: how long SIGTERM may take; 25 s.

@@ -89,9 +89,12 @@ fn state(field: &Field) -> String {
     }
 }
 
+/// The members that are set, or must be; where none is, the first.
 fn inline(members: &[Field]) -> String {
-    let set = members.iter().filter(|member| !matches!(member.default, Initial::Unset(_)));
-    let members: Vec<String> = set.map(|member| format!("{} = {}", member.name, member.default.shown())).collect();
+    let is_set = |member: &&Field| !matches!(member.default, Initial::Unset(_));
+    let shown = if members.iter().any(|member| is_set(&member)) { members } else { &members[..1] };
+    let shown = shown.iter().filter(|member| shown.len() == 1 || is_set(member));
+    let members: Vec<String> = shown.map(|member| format!("{} = {}", member.name, member.default.shown())).collect();
     format!("{{ {} }}", members.join(", "))
 }
 

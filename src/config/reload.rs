@@ -33,6 +33,7 @@ impl Config {
             ("limits.memory", e.memory != f.memory),
             ("limits.window", e.window != f.window),
             ("limits.event", e.event != f.event),
+            ("limits.join", e.join != f.join),
             ("limits.settle", e.settle != f.settle),
             ("limits.shutdown", e.shutdown != f.shutdown),
             ("limits.primary_grace", e.primary_grace != f.primary_grace),

@@ -197,7 +197,7 @@ static POSTGRES: [Field; 6] = [
     ),
 ];
 
-static OUTBOX: [Field; 5] = [
+static OUTBOX: [Field; 7] = [
     field(
         "table",
         Kind::Text,
@@ -232,6 +232,64 @@ static OUTBOX: [Field; 5] = [
         Kind::Table(&COLUMNS),
         Unset(""),
         "Which column (or member of a logical message) plays which part. An empty name says that there is none.",
+    ),
+    field(
+        "join",
+        Kind::Table(&JOIN),
+        Unset(""),
+        "A second table that holds the payloads: columns.payload is a column of it, and so is every further column that a route names \
+         and the first table does not have. Both rows are inserted in one transaction, in either order.",
+    ),
+    field(
+        "writeback",
+        Kind::Table(&WRITEBACK),
+        Unset(""),
+        "Columns of the table that say what became of a row. When not set, the relay writes nothing into the table. A row counts \
+         for the slot's position only once this is committed.",
+    ),
+];
+
+static JOIN: [Field; 2] = [
+    field("table", Kind::Text, Required(r#""public.payloads""#), "The table of payloads, written as table above."),
+    field(
+        "on",
+        Kind::Text,
+        Required(r#""payload_id""#),
+        "The column that both tables have, or \"column of the events = column of the payloads\". Values are compared as text.",
+    ),
+];
+
+static WRITEBACK: [Field; 6] = [
+    field(
+        "column",
+        Kind::Text,
+        Unset(r#""published_at""#),
+        "A timestamp column, set to the server's time when the row is published. This or status, or both.",
+    ),
+    field(
+        "status",
+        Kind::Text,
+        Unset(r#""status""#),
+        "A column that holds a word, a number or a boolean for each outcome.",
+    ),
+    field("published", Kind::Text, Unset(r#""SENT""#), "What status is set to when the row is published."),
+    field(
+        "rejected",
+        Kind::Text,
+        Unset(r#""FAILED""#),
+        "What status is set to when the row cannot be published; without it, a rejected row keeps what it has.",
+    ),
+    field(
+        "attempts",
+        Kind::Text,
+        Unset(r#""attempts""#),
+        "A number, which grows by one each time the row is tried and rejected.",
+    ),
+    field(
+        "error",
+        Kind::Text,
+        Unset(r#""last_error""#),
+        "A text: why the row was rejected last. Emptied when the row is published.",
     ),
 ];
 
@@ -507,7 +565,7 @@ static LOG: [Field; 1] = [field(
     "What is logged, as --log takes it. It weighs more than the command line, and changes with a reload.",
 )];
 
-static LIMITS: [Field; 10] = [
+static LIMITS: [Field; 11] = [
     field(
         "memory",
         Kind::Size("1MiB", "1024GiB"),
@@ -522,6 +580,13 @@ static LIMITS: [Field; 10] = [
         "Events from the oldest unanswered to the newest: what one stuck partition can hold up.",
     ),
     field("event", Kind::Size("1KiB", "1GiB"), Is(r#""16MiB""#), "The largest row; at most limits.memory."),
+    field(
+        "join",
+        Kind::Integer(1, 10_000_000),
+        Is("10000"),
+        "With outbox.join: rows of one transaction that may wait, events for their payloads and payloads for their events, each so \
+         many. Together they take at most limits.memory once more. An event whose payload is not among them is parked.",
+    ),
     field(
         "settle",
         Kind::Duration("100ms", "1d"),

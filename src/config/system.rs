@@ -1,6 +1,6 @@
 //! Outbox systems whose tables are read as they are: the word for each, its usual table and columns.
 
-use super::Columns;
+use super::{Columns, Join};
 
 /// A system whose table is read, and whose record its rows become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum System {
     DjangoOutboxPattern,
     /// A table of sbmt-outbox.
     SbmtOutbox,
-    /// OpenG2P's `outgoing_raw_data`.
+    /// OpenG2P's `outgoing_raw_data`, with the payloads of `outgoing_raw_data_payloads`.
     Openg2p,
     /// `outbox_events` with `payload_json`.
     OutboxEvents,
@@ -85,36 +85,66 @@ impl System {
             ..columns
         };
         match self {
-            System::Eventuate => bare("id", "payload"),
+            System::Eventuate => Columns::bare("id", "payload"),
             System::Watermill | System::WatermillForwarder => {
-                Columns { timestamp: some("created_at"), ..bare("uuid", "payload") }
+                Columns { timestamp: some("created_at"), ..Columns::bare("uuid", "payload") }
             }
-            System::Goharvest => {
-                Columns { aggregate_id: some("kafka_key"), timestamp: some("create_time"), ..bare("id", "kafka_value") }
-            }
+            System::Goharvest => Columns {
+                aggregate_id: some("kafka_key"),
+                timestamp: some("create_time"),
+                ..Columns::bare("id", "kafka_value")
+            },
             System::TomorrowOne => {
-                Columns { aggregate_id: some("key"), timestamp: some("created"), ..bare("id", "value") }
+                Columns { aggregate_id: some("key"), timestamp: some("created"), ..Columns::bare("id", "value") }
             }
-            System::Brighter => Columns { timestamp: some("timestamp"), ..bare("messageid", "body") },
+            System::Brighter => Columns { timestamp: some("timestamp"), ..Columns::bare("messageid", "body") },
             // "Added" is in the zone of whoever wrote it.
-            System::Cap => Columns { event_type: some("Name"), ..bare("Id", "Content") },
+            System::Cap => Columns { event_type: some("Name"), ..Columns::bare("Id", "Content") },
             System::PgTransactionalOutbox => {
-                Columns { event_type: some("message_type"), ..aggregate(bare("id", "payload")) }
+                Columns { event_type: some("message_type"), ..aggregate(Columns::bare("id", "payload")) }
             }
-            System::DjangoOutboxPattern => Columns { timestamp: some("added"), ..bare("id", "body") },
-            System::SbmtOutbox => {
-                Columns { aggregate_id: some("event_key"), timestamp: some("created_at"), ..bare("id", "payload") }
-            }
+            System::DjangoOutboxPattern => Columns { timestamp: some("added"), ..Columns::bare("id", "body") },
+            System::SbmtOutbox => Columns {
+                aggregate_id: some("event_key"),
+                timestamp: some("created_at"),
+                ..Columns::bare("id", "payload")
+            },
             System::Openg2p => Columns {
                 aggregate_type: some("register_id"),
                 aggregate_id: some("internal_record_id"),
                 event_type: some("data_model_id"),
                 timestamp: some("changed_at"),
-                ..bare("outgest_id", "raw_data_json")
+                ..Columns::bare("outgest_id", "raw_data_json")
             },
-            System::OutboxEvents => aggregate(bare("id", "payload_json")),
-            System::Doorito | System::Yantra => aggregate(bare("id", "payload")),
-            System::DjangoAutomate => Columns { timestamp: some("created_at"), ..bare("id", "payload") },
+            System::OutboxEvents => aggregate(Columns::bare("id", "payload_json")),
+            System::Doorito | System::Yantra => aggregate(Columns::bare("id", "payload")),
+            System::DjangoAutomate => Columns { timestamp: some("created_at"), ..Columns::bare("id", "payload") },
+        }
+    }
+
+    /// The second table that the system makes in this schema, where payloads are not in the table of events.
+    pub(super) fn join(self, schema: &str) -> Option<Join> {
+        match self {
+            System::Openg2p => Some(Join {
+                schema: schema.to_owned(),
+                table: "outgoing_raw_data_payloads".to_owned(),
+                event_column: "change_request_id".to_owned(),
+                payload_column: "change_request_id".to_owned(),
+            }),
+            System::Eventuate
+            | System::Watermill
+            | System::WatermillForwarder
+            | System::Goharvest
+            | System::TomorrowOne
+            | System::Brighter
+            | System::Cap
+            | System::PgTransactionalOutbox
+            | System::DjangoOutboxPattern
+            | System::SbmtOutbox
+            | System::OutboxEvents
+            | System::Doorito
+            | System::Yantra
+            | System::DjangoAutomate => None,
         }
     }
 
@@ -157,18 +187,5 @@ impl System {
             | System::Yantra
             | System::DjangoAutomate => false,
         }
-    }
-}
-
-fn bare(id: &str, payload: &str) -> Columns {
-    Columns {
-        id: id.to_owned(),
-        aggregate_type: None,
-        aggregate_id: None,
-        event_type: None,
-        payload: payload.to_owned(),
-        timestamp: None,
-        headers: None,
-        partition: None,
     }
 }

@@ -28,6 +28,7 @@ mod yaml;
 
 use serde::Serialize;
 
+use crate::spelling::nearest;
 use draft::Draft;
 use input::Form;
 use settings::Settings;
@@ -177,7 +178,8 @@ impl Work {
     /// Notes a name that nobody knows, with the nearest that somebody does.
     fn unknown(&mut self, option: impl Into<String>, typed: &str, known: &[&str]) {
         let finding = Finding::new(option, "nobody knows this name");
-        self.findings.unknown.push(match nearest(typed, known) {
+        let whole: Vec<&str> = known.iter().copied().filter(|name| !name.ends_with('*')).collect();
+        self.findings.unknown.push(match nearest(typed, &whole) {
             Some(name) => finding.hint(format!("did you mean \"{name}\"?")),
             None => finding,
         });
@@ -189,14 +191,6 @@ fn note(group: &mut Vec<Finding>, finding: Finding) {
     if !group.contains(&finding) {
         group.push(finding);
     }
-}
-
-/// The known name that a slip of the fingers could have meant: at most a third of its letters differ.
-fn nearest<'k>(typed: &str, known: &[&'k str]) -> Option<&'k str> {
-    let typed = typed.to_lowercase();
-    let distance = |name: &str| strsim::damerau_levenshtein(&typed, &name.to_lowercase());
-    let best = known.iter().copied().filter(|name| !name.ends_with('*')).min_by_key(|name| distance(name))?;
-    (distance(best) <= (best.chars().count() / 3).max(1)).then_some(best)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Strimzi's `KafkaConnector`, also among other documents of a file: YAML enters, a connector's settings leave.
 
 use super::yaml::Node;
-use super::{Finding, Unreadable, input, nearest};
+use super::{Finding, Unreadable, input};
+use crate::spelling::nearest;
 
 const KIND: &str = "KafkaConnector";
 const SPEC: [&str; 9] =

@@ -2,6 +2,8 @@ DO $outboxd$
 DECLARE
     relay  CONSTANT text    := {role};
     tables CONSTANT text[]  := {tables};
+    written_tables  CONSTANT text[] := {written_tables};
+    written_columns CONSTANT text[] := {written_columns};
     is_rds CONSTANT boolean := EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication');
     item   text;
 BEGIN
@@ -49,13 +51,27 @@ BEGIN
             RAISE EXCEPTION USING
                 ERRCODE = 'undefined_table',
                 MESSAGE = format('outbox table %s does not exist', item),
-                HINT = 'create it, or correct [[outbox]] table; init makes public.outbox only when its columns are mapped by our names';
+                HINT = 'create it, or correct [[outbox]] table or join; init makes public.outbox only when its columns are mapped by our names';
         END IF;
         IF NOT has_table_privilege(relay, item, 'SELECT') THEN
             EXECUTE format('GRANT SELECT ON %s TO %I', item, relay);
         END IF;
         IF NOT has_schema_privilege(relay, (SELECT relnamespace FROM pg_class WHERE oid = to_regclass(item)), 'USAGE') THEN
             EXECUTE format('GRANT USAGE ON SCHEMA %s TO %I', (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass(item)), relay);
+        END IF;
+    END LOOP;
+
+    -- Write-back: of each table the named columns only.
+    FOR place IN 1 .. cardinality(written_tables) LOOP
+        IF NOT EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid = to_regclass(written_tables[place]) AND attname = written_columns[place]
+                AND attnum > 0 AND NOT attisdropped)
+        THEN
+            RAISE WARNING USING
+                MESSAGE = format('outbox table %s has no column %I, which [[outbox]] writeback names', written_tables[place], written_columns[place]),
+                HINT = 'create it, then run init again: the relay needs the right to write it';
+        ELSIF NOT has_column_privilege(relay, written_tables[place], written_columns[place], 'UPDATE') THEN
+            EXECUTE format('GRANT UPDATE (%I) ON %s TO %I', written_columns[place], written_tables[place], relay);
         END IF;
     END LOOP;
 END

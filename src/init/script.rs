@@ -74,6 +74,8 @@ impl Script {
                 .replace("{slot}", &literal(&postgres.slot))
                 .replace("{timeout}", &quote_literal(&milliseconds(config.limits.slot_creation)))
                 .replace("{tables}", &array(&config.outbox))
+                .replace("{written_tables}", &texts(written(&config.outbox).map(|(table, _)| table)))
+                .replace("{written_columns}", &texts(written(&config.outbox).map(|(_, column)| column.to_owned())))
         };
         let mut setup = vec![BEGIN.with(fill(include_str!("begin.sql")))];
         let ours = config.outbox.iter().any(is_ours);
@@ -164,18 +166,29 @@ fn is_ours(outbox: &Outbox) -> bool {
     let OutboxSource::Table { schema, name } = &outbox.source else { return false };
     matches!(outbox.preset, Preset::Outboxd)
         && (schema.as_str(), name.as_str()) == ("public", "outbox")
+        && outbox.join.is_none()
         && outbox.columns.names().all(|name| OUR_COLUMNS.contains(&name))
 }
 
 /// The tables as an array of qualified, quoted names.
 fn array(outbox: &[Outbox]) -> String {
-    let names = outbox.iter().filter_map(|outbox| match &outbox.source {
-        OutboxSource::Table { schema, name } => {
-            Some(literal(&format!("{}.{}", quote_identifier(schema), quote_identifier(name))))
-        }
-        OutboxSource::MessagePrefix(_) => None,
-    });
-    format!("ARRAY[{}]::text[]", names.collect::<Vec<_>>().join(", "))
+    texts(outbox.iter().flat_map(Outbox::tables).map(qualified))
+}
+
+/// Each column that is written back, behind its table.
+fn written(outbox: &[Outbox]) -> impl Iterator<Item = (String, &str)> {
+    outbox.iter().flat_map(|outbox| {
+        let columns = outbox.writeback.iter().flat_map(|writeback| writeback.names());
+        columns.filter_map(|column| Some((outbox.own_table().map(qualified)?, column)))
+    })
+}
+
+fn qualified((schema, name): (&str, &str)) -> String {
+    format!("{}.{}", quote_identifier(schema), quote_identifier(name))
+}
+
+fn texts(texts: impl Iterator<Item = String>) -> String {
+    format!("ARRAY[{}]::text[]", texts.map(|text| literal(&text)).collect::<Vec<_>>().join(", "))
 }
 
 /// A literal for a template: what closes the dollar quotes around it or looks like a placeholder is spelled in hex.

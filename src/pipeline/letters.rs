@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use super::{Action, Flow, Pipeline};
 use crate::config::{self, Order, Store};
 use crate::dead_letter::{BEHIND, Claimed, DeadLetter, KnownLetter, Lane, OpenLane, Outcome, Rejection};
-use crate::ledger::Entry;
+use crate::ledger::{Answered, Entry};
 use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::sink::{Failure, Sink, Untried, Whose};
+use crate::source::outbox::Given;
 
 /// How long after a failed load the next one is tried.
 const LOAD_AGAIN: Duration = Duration::from_secs(1);
@@ -155,12 +156,6 @@ impl Letters {
         self.rate = Rate::default();
     }
 
-    /// Other numbers from now on; store and order stay.
-    pub(super) fn set(&mut self, settings: config::DeadLetters) {
-        self.lanes.most = settings.max_parked_keys;
-        self.settings = settings;
-    }
-
     /// True while a letter is being tried.
     pub(super) fn is_trying(&self) -> bool {
         self.trial.is_some()
@@ -292,7 +287,13 @@ impl Rate {
 
 impl Pipeline {
     /// A row is rejected: it is parked, or held while it cannot be.
-    pub(super) fn park(&mut self, rejected: Rejected, lane: Lane, event_type: Option<String>, body: &[u8]) -> Flow {
+    pub(super) fn park(
+        &mut self,
+        rejected: Rejected,
+        lane: Lane,
+        event_type: Option<String>,
+        given: Given<'_>,
+    ) -> Flow {
         let Rejected { position, committed_at, event, rejection } = rejected;
         // What is tried stands before everything that was not: a row that was refused must not wait for a key that only such a
         // try can free.
@@ -301,10 +302,11 @@ impl Pipeline {
             pause.at = Some(position);
             return Flow::Held;
         }
-        let kept = self.outbox.keep(body, self.settings.limits.event);
+        let kept = self.outbox.keep(given, self.settings.limits.event);
         let letter = DeadLetter {
             position,
             committed_at,
+            xid: self.outbox.xid(),
             origin: kept.origin,
             event,
             event_type,
@@ -314,7 +316,7 @@ impl Pipeline {
             rejection,
         };
         let weight = letter.weight();
-        if !self.ledger.is_idle() && self.ledger.held_bytes() + weight > self.settings.limits.memory {
+        if self.ledger.is_full(weight, self.settings.limits.memory) {
             return Flow::Held;
         }
         let lane = self.letters.lane_of(&letter);
@@ -327,7 +329,8 @@ impl Pipeline {
             self.letters.pause = Some(Pause { why, at: Some(position), rows, message });
             return Flow::Held;
         }
-        let row = self.ledger.park(Entry { position, committed_at, bytes: 0, weight });
+        let receipt = self.receipt_of_letter(&letter);
+        let row = self.ledger.park(Entry { position, committed_at, bytes: 0, weight }, receipt);
         self.letters.condemned.remove(&position);
         self.letters.handed += 1;
         let number = self.letters.handed;
@@ -375,7 +378,9 @@ impl Pipeline {
     /// The letter of this number is stored. Answers with the row's entry unless it is of another history.
     pub fn stored(&mut self, number: u64) -> Option<Entry> {
         let pending = self.letters.pending.remove(&number)?;
-        self.ledger.parked(pending.row)
+        let Answered { entry, receipt } = self.ledger.parked(pending.row)?;
+        self.write_back(receipt);
+        Some(entry)
     }
 
     /// True while the letter of this number is to be stored: those of another history are not.
@@ -395,6 +400,8 @@ impl Pipeline {
             }
             letters.shelf.letters.insert(letter.position, letter);
         }
+        // There is a letter, too: a row before it must not wait for a key that only such a letter can free.
+        letters.lanes.newest = letters.lanes.newest.max(loaded.until.unwrap_or_default());
         letters.shelf.until = loaded.until;
         letters.shelf.loading = Loading::Done;
         if letters.settings.order == Order::ParkKey {
@@ -443,8 +450,21 @@ impl Pipeline {
             }
         }
         letters.lanes.parked = parked;
-        if letters.lanes.parked.len() < letters.lanes.most {
-            letters.pause.take_if(|pause| pause.why == Why::Keys);
+        letters.go_on_if_there_is_room();
+    }
+
+    /// Other numbers from now on; store and order stay. Why the line stands is judged anew by them.
+    pub(super) fn set_letters(&mut self, settings: config::DeadLetters) {
+        let letters = &mut self.letters;
+        let is_raised = settings.max_rate > letters.settings.max_rate;
+        letters.lanes.most = settings.max_parked_keys;
+        letters.settings = settings.clone();
+        self.settings.dead_letter = settings;
+        letters.go_on_if_there_is_room();
+        // The row at which it stands comes again and is judged by what was counted; of a former process's pause nothing is known but that
+        // a person thinks otherwise now.
+        if is_raised && letters.pause.take_if(|pause| pause.why == Why::Rate).is_some() {
+            self.actions.push_back(Action::Unpause);
         }
     }
 
@@ -495,7 +515,7 @@ impl Pipeline {
         let rejected = |reason, message| Err(Some(Outcome::Rejected(Rejection { reason, message })));
         let row = match self.outbox.restore(letter) {
             Ok(row) => row,
-            Err(problem) => return rejected("unreadable", problem),
+            Err(Rejection { reason, message }) => return rejected(reason, message),
         };
         let record = match self.router.route(&row) {
             Ok(record) => record,
@@ -562,6 +582,13 @@ impl Pipeline {
     /// The same, when the history is another one.
     pub(super) fn forget_letters(&mut self, from: Position, now: Instant) {
         self.letters.forget(from);
+        if self.letters.settings.order == Order::ParkKey {
+            for action in &mut self.actions {
+                if let Action::SettleLetter { outcome, .. } = action {
+                    outcome.undo();
+                }
+            }
+        }
         if self.letters.trial.take().is_some() {
             self.give_trial_up(now);
         }
@@ -574,6 +601,13 @@ impl Pipeline {
 }
 
 impl Letters {
+    /// A line that stands for too many keys goes on when there is room for one.
+    fn go_on_if_there_is_room(&mut self) {
+        if self.lanes.parked.len() < self.lanes.most {
+            self.pause.take_if(|pause| pause.why == Why::Keys);
+        }
+    }
+
     fn trial_of(&mut self, letter: &Claimed, now: Instant) -> Trial {
         if self.halted.owner != letter.owner {
             self.halted = Halted { owner: letter.owner.clone(), lanes: HashSet::new() };

@@ -8,34 +8,37 @@
 //! ahead of it are settled; nothing is offered without the lease.
 
 mod careful;
+mod join;
 mod letters;
 mod preview;
 mod producer;
+mod receipts;
 mod session;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::config;
-use crate::dead_letter::{BEHIND, DeadLetter, Lane, Outcome};
+use crate::dead_letter::{BEHIND, DeadLetter, Lane, Outcome, PAYLOAD_MISSING};
 use crate::error::{Error, Result};
-use crate::ledger::{Entry, Known, Ledger, Ticket};
+use crate::ledger::{Answered, Entry, Known, Ledger, Receipt, Ticket};
 use crate::lsn::{Lsn, Position};
 use crate::record::Rejected;
 use crate::route::Router;
 use crate::sink::{Failure, Purge, Refused, Sink, Whose};
-pub use crate::source::outbox::block;
-use crate::source::outbox::{Layout, Odd, Outbox, Place, Row, Step};
+use crate::source::outbox::{Given, Layout, Odd, Outbox, Place, Row, Step};
+pub use crate::source::outbox::{block, payload_column};
 use crate::source::pgoutput;
 use crate::source::wire::Frame;
 use crate::source::{Encoding, System};
 use careful::Careful;
 pub use letters::Loaded;
 use letters::{Letters, too_large};
-pub use preview::preview;
+pub use preview::{lacks, preview};
 use producer::{Cause, Producer};
+use receipts::Receipts;
 use session::Session;
-pub use session::{Clock, LastHolder, SessionStart};
+pub use session::{Clock, History, LastHolder, SessionStart};
 
 /// How long a stop waits for a row that cannot be offered, while nothing is in flight.
 const HOPELESS: Duration = Duration::from_secs(2);
@@ -64,6 +67,8 @@ pub enum Action {
     NewProducer,
     /// Store this dead letter, then call `stored` with its number.
     Park(u64, Box<DeadLetter>),
+    /// Write this receipt into the row's table, however often it takes; then call `written` with its number.
+    WriteBack(u64, Box<Receipt>),
     /// Ask the store for letters from this position on, and for open lanes; then call `letters_loaded` or `letters_not_loaded`.
     LoadLetters {
         /// To be told with the answer.
@@ -153,6 +158,8 @@ pub struct Oddities {
 #[derive(Debug)]
 pub struct Pipeline {
     settings: Settings,
+    /// How long the relay may offer after the last proof that the slot is its own.
+    lease_lasts: Duration,
     publication: String,
     outbox: Outbox,
     router: Router,
@@ -169,6 +176,7 @@ pub struct Pipeline {
     producer: Producer,
     careful: Careful,
     letters: Letters,
+    receipts: Receipts,
     stopping: Option<Stopping>,
     /// What shall hold from the next transaction on.
     reload: Option<Box<Reload>>,
@@ -205,9 +213,11 @@ impl Pipeline {
         let router = Router::new(rules, outboxes, &mut layout);
         Pipeline {
             letters: Letters::new(settings.dead_letter.clone()),
-            settings,
+            receipts: Receipts::new(outboxes),
+            lease_lasts: settings.lease(),
             publication: publication.to_owned(),
-            outbox: Outbox::new(outboxes, layout),
+            outbox: Outbox::new(outboxes, layout).within(&settings.limits),
+            settings,
             router,
             ledger: Ledger::new(Lsn::ZERO),
             history: None,
@@ -252,9 +262,10 @@ impl Pipeline {
 
     /// The broker has the row. Answers with its entry unless the ticket is a former producer's.
     pub fn acked(&mut self, ticket: Ticket) -> Option<Entry> {
-        let entry = self.ledger.settle(ticket)?;
+        let Answered { entry, receipt } = self.ledger.settle(ticket)?;
         self.producer.succeeded();
         self.careful.answered(entry.position);
+        self.write_back(receipt);
         Some(entry)
     }
 
@@ -364,7 +375,7 @@ impl Pipeline {
     fn tick_reload(&mut self, now: Instant) {
         let is_held = |session: &Session| session.held_since.is_some_and(|since| now >= since + HOPELESS);
         let is_boundary = self.session.as_ref().is_none_or(is_held) || self.outbox.is_between_transactions();
-        if !is_boundary || !(self.careful.is_idle() || self.ledger.is_idle()) {
+        if !is_boundary || !(self.careful.is_idle() || self.ledger.inflight() == 0) {
             return;
         }
         let Some(reload) = self.reload.take() else { return };
@@ -373,8 +384,7 @@ impl Pipeline {
         let Reload { rules, dead_letter } = *reload;
         let mut layout = Layout::default();
         self.router = Router::new(&rules, self.outbox.outboxes(), &mut layout);
-        self.letters.set(dead_letter.clone());
-        self.settings.dead_letter = dead_letter;
+        self.set_letters(dead_letter);
         if let Some(column) = self.outbox.lay_out(layout) {
             self.encoding = Encoding::Text;
             self.leave_session(Why::Text(column));
@@ -406,8 +416,18 @@ impl Pipeline {
                 .because(error)
                 .hint("please report it with the PostgreSQL version; the slot stays before it, nothing is lost")
         })?;
-        let may_offer = self.may_offer(now);
-        match self.outbox.read(message, body)? {
+        // What waited stands before it.
+        if self.outbox.is_waiting() && self.release(&message, now, sink)? == Flow::Held {
+            return Ok(Flow::Held);
+        }
+        self.step(Given::Message(&message, body), now, sink)
+    }
+
+    /// What is given is read, and what it means is done or held. Inlined, because every message comes this way.
+    #[inline(always)]
+    fn step(&mut self, given: Given<'_>, now: Instant, sink: &mut impl Sink) -> Result<Flow> {
+        let may_offer = given.may_be_a_row() && self.may_offer(now);
+        match self.outbox.give(given)? {
             Step::Nothing => Ok(Flow::Taken),
             Step::Mark(lsn) => {
                 self.mark(lsn);
@@ -441,10 +461,10 @@ impl Pipeline {
                     Known::New | Known::Lost => match self.letters.has(position, || event.clone()) {
                         None => Flow::Held,
                         Some(true) => self.pass(position, committed_at),
-                        Some(false) => self.park(rejected, Lane::default(), None, body),
+                        Some(false) => self.park(rejected, Lane::default(), None, given),
                     },
                 };
-                self.take_if(flow, position)
+                self.take_if(flow, position, given)
             }
             Step::Row(row) => {
                 if let Some(session) = &mut self.session {
@@ -464,6 +484,7 @@ impl Pipeline {
                                 ledger: &mut self.ledger,
                                 careful: &mut self.careful,
                                 letters: &mut self.letters,
+                                receipts: &self.receipts,
                                 producer: &mut self.producer,
                                 limits: &self.settings.limits,
                             };
@@ -471,13 +492,13 @@ impl Pipeline {
                                 Ok(flow) => flow,
                                 Err(rejected) => {
                                     let (lane, event_type) = (self.router.lane(&row), row.text(Place::EVENT_TYPE));
-                                    self.park(rejected, lane, event_type, body)
+                                    self.park(rejected, lane, event_type, given)
                                 }
                             }
                         }
                     },
                 };
-                self.take_if(flow, position)
+                self.take_if(flow, position, given)
             }
         }
     }
@@ -489,9 +510,13 @@ impl Pipeline {
         Flow::Taken
     }
 
-    fn take_if(&mut self, flow: Flow, position: Position) -> Result<Flow> {
+    fn take_if(&mut self, flow: Flow, position: Position, given: Given<'_>) -> Result<Flow> {
         if flow == Flow::Taken {
-            self.outbox.take();
+            match given {
+                Given::Message(..) => self.outbox.take(),
+                // It was counted when it came.
+                Given::Waiting(_) => {}
+            }
             if self.letters.pause().is_some() {
                 self.passed(position);
             }
@@ -502,7 +527,7 @@ impl Pipeline {
     /// True while nobody else can be publishing.
     fn is_ours(&self, now: Instant) -> bool {
         let open = self.session.as_ref().is_some_and(|session| session.fence.is_open());
-        open && self.lease.is_some_and(|asked| now < asked + self.settings.lease())
+        open && self.lease.is_some_and(|asked| now < asked + self.lease_lasts)
     }
 
     fn may_offer(&self, now: Instant) -> bool {
@@ -542,7 +567,8 @@ impl Pipeline {
         };
         // What was settled after a session broke is told in another one.
         let untold = stopping.reading && self.session.is_none() && repeats > 0;
-        let settled = self.ledger.is_idle() && !self.letters.is_trying() && !self.producer.is_renewing() && !untold;
+        let nothing_open = self.ledger.is_idle() && self.ledger.writing() == 0;
+        let settled = nothing_open && !self.letters.is_trying() && !self.producer.is_renewing() && !untold;
         if (settled && !(reads && self.outbox.in_transaction())) || now >= stopping.deadline {
             stopping.done = true;
             self.actions.push_back(Action::Stop);
@@ -556,12 +582,16 @@ struct Desk<'p> {
     ledger: &'p mut Ledger,
     careful: &'p mut Careful,
     letters: &'p mut Letters,
+    receipts: &'p Receipts,
     producer: &'p mut Producer,
     limits: &'p config::Limits,
 }
 
 impl Desk<'_> {
     fn offer(self, row: &Row<'_>, now: Instant, sink: &mut impl Sink) -> std::result::Result<Flow, Rejected> {
+        if let Some(why) = row.missing() {
+            return Err(row.rejected(PAYLOAD_MISSING, why.to_owned()));
+        }
         let record = self.router.route(row)?;
         let (bytes, weight) = (record.bytes(), record.weight());
         if self.letters.lanes.holds(record.topic, record.key, row.position) {
@@ -573,12 +603,12 @@ impl Desk<'_> {
         if let Some(message) = too_large(bytes, self.limits.event) {
             return Err(row.rejected("too_large", message));
         }
-        let full = !self.ledger.is_idle() && self.ledger.held_bytes() + weight > self.limits.memory;
+        let full = self.ledger.is_full(weight, self.limits.memory);
         if full || self.careful.holds(record.topic, row.position) {
             return Ok(Flow::Held);
         }
         let entry = Entry { position: row.position, committed_at: row.committed_at, bytes, weight };
-        let ticket = self.ledger.issue(entry);
+        let ticket = self.ledger.issue(entry, self.receipts.of_row(row));
         match sink.offer(&record, ticket) {
             Ok(()) => {
                 self.careful.offered(record.topic, row.position);
@@ -607,7 +637,7 @@ impl Desk<'_> {
 mod tests {
     use super::*;
     use crate::config::{Columns, OutboxSource};
-    use crate::dead_letter::KnownLetter;
+    use crate::dead_letter::{KnownLetter, OpenLane};
     use crate::sink::{Problem, Untried};
 
     /// Takes everything, or refuses everything in one way; keeps the tickets.
@@ -649,16 +679,7 @@ mod tests {
         }
 
         fn with(store: config::Store, order: config::Order) -> Bench {
-            let columns = Columns {
-                id: "id".into(),
-                aggregate_type: Some("kind".into()),
-                aggregate_id: None,
-                event_type: None,
-                payload: "payload".into(),
-                timestamp: None,
-                headers: None,
-                partition: None,
-            };
+            let columns = Columns { aggregate_type: Some("kind".into()), ..Columns::bare("id", "payload") };
             let table = OutboxSource::Table { schema: "app".into(), name: "outbox".into() };
             let outboxes = [OutboxSource::MessagePrefix("o".into()), table]
                 .map(|source| config::Outbox::of(source, columns.clone()));
@@ -667,6 +688,7 @@ mod tests {
                 memory: 1 << 20,
                 window: 3,
                 event: 4096,
+                join: 4,
                 settle: seconds(5),
                 shutdown: seconds(25),
                 primary_grace: seconds(5),
@@ -782,7 +804,7 @@ mod tests {
         }
 
         /// The store has these.
-        fn load(&mut self, letters: Vec<KnownLetter>, lanes: Vec<crate::dead_letter::OpenLane>) {
+        fn load(&mut self, letters: Vec<KnownLetter>, lanes: Vec<OpenLane>) {
             self.pipeline.letters_loaded(Loaded { serial: 2, letters, until: None, lanes, pause: None });
         }
 
@@ -1204,6 +1226,79 @@ mod tests {
         bench.pipeline.lanes_open(&[]);
         assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
         bench.ack();
+    }
+
+    /// A reload that changes numbers of letters only.
+    fn reload(bench: &mut Bench, change: impl FnOnce(&mut config::DeadLetters)) {
+        let mut dead_letter = bench.pipeline.settings.dead_letter.clone();
+        change(&mut dead_letter);
+        bench.pipeline.reload(Reload { rules: config::Rules::default(), dead_letter }, bench.now);
+    }
+
+    #[test]
+    fn a_line_that_stands_for_too_much_is_judged_anew_when_a_reload_raises_max_rate() {
+        let mut bench = with_letters(config::Order::Skip);
+        bench.shelf.refuse = Some(too_large);
+        for number in 1..=100 {
+            assert_eq!(bench.row(), Flow::Taken);
+            bench.pipeline.stored(number);
+        }
+        bench.actions();
+        let stands = |bench: &mut Bench, percent: &str| {
+            assert_eq!(bench.row(), Flow::Held);
+            let [Action::Pause(message)] = &bench.actions()[..] else { panic!("the line stands") };
+            assert!(message.starts_with(percent), "{message}");
+        };
+        stands(&mut bench, "more than 20 %");
+        bench.pipeline.session_lost();
+        reload(&mut bench, |letters| letters.max_rate = 10);
+        assert_eq!((bench.actions(), bench.pipeline.paused().is_some()), (vec![], true), "a lower limit frees nobody");
+        reload(&mut bench, |letters| letters.max_rate = 50);
+        assert_eq!((bench.actions(), bench.pipeline.paused()), (vec![Action::Unpause], None));
+        bench.session(100);
+        bench.pipeline.claimed();
+        bench.begin(200);
+        (0..100).for_each(|_| assert_eq!(bench.row(), Flow::Taken));
+        stands(&mut bench, "more than 50 %");
+        bench.at(2.0);
+        reload(&mut bench, |letters| letters.max_rate = 100);
+        assert_eq!(bench.actions(), [Action::Unpause]);
+        assert_eq!(bench.row(), Flow::Taken);
+        assert!(matches!(&bench.actions()[..], [Action::Park(101, _)]));
+    }
+
+    #[test]
+    fn a_line_that_stands_for_too_many_keys_goes_on_when_a_reload_raises_max_parked_keys() {
+        let mut bench = Bench::with(config::Store::Postgres, config::Order::ParkKey);
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.claimed();
+        bench.actions();
+        let lane = |key: &str| OpenLane { topic: "a".into(), key: key.into(), first: None };
+        bench.load(Vec::new(), vec![lane("x"), lane("y")]);
+        bench.begin(200);
+        bench.shelf.refuse = Some(too_large);
+        assert_eq!((bench.row(), bench.pipeline.waits_for_keys()), (Flow::Held, true));
+        reload(&mut bench, |letters| letters.max_rate = 100);
+        assert!(bench.pipeline.waits_for_keys(), "that is another number");
+        reload(&mut bench, |letters| letters.max_parked_keys = 3);
+        assert_eq!(bench.pipeline.paused(), None);
+        assert_eq!(bench.row(), Flow::Taken);
+        assert!(matches!(&bench.actions()[..], [Action::Park(1, _)]), "and nothing was written of a pause");
+    }
+
+    #[test]
+    fn a_row_before_letters_that_are_not_loaded_yet_waits_for_no_key() {
+        let mut bench = Bench::with(config::Store::Postgres, config::Order::ParkKey);
+        bench.session_after(LastHolder::NotOurs, 100);
+        bench.pipeline.claimed();
+        bench.actions();
+        let lane = |key: &str| OpenLane { topic: "a".into(), key: key.into(), first: None };
+        let (lanes, until) = (vec![lane("x"), lane("y")], Some(Position { commit: Lsn(300), row: 1 }));
+        bench.pipeline.letters_loaded(Loaded { serial: 2, letters: Vec::new(), until, lanes, pause: None });
+        bench.begin(200);
+        bench.shelf.refuse = Some(too_large);
+        assert_eq!(bench.row(), Flow::Taken, "what frees a key may stand behind it");
+        assert!(matches!(&bench.actions()[..], [Action::Park(1, _)]));
     }
 
     #[test]

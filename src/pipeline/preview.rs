@@ -11,6 +11,13 @@ pub fn preview(outboxes: &[config::Outbox], rules: &config::Rules, letter: &Clai
     let mut layout = Layout::default();
     let mut router = Router::new(rules, outboxes, &mut layout);
     let mut outbox = Outbox::new(outboxes, layout);
-    let row = outbox.restore(letter).map_err(|message| Rejection { reason: "unreadable", message })?;
+    let row = outbox.restore(letter)?;
     router.route(&row).map(Preview::from).map_err(|rejected| rejected.rejection)
+}
+
+/// The columns that were not kept of a letter, and that its record would need.
+pub fn lacks(outboxes: &[config::Outbox], rules: &config::Rules, letter: &Claimed) -> Vec<String> {
+    let mut layout = Layout::default();
+    Router::new(rules, outboxes, &mut layout);
+    Outbox::new(outboxes, layout).lacks(letter)
 }

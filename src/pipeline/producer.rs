@@ -121,7 +121,7 @@ impl Pipeline {
         // Nothing may land after the server may have let go of the slot, whatever the drain is for.
         let lease_end = self.lease.map(|asked| asked + self.settings.sender_timeout);
         let over = |deadline: Instant| now >= lease_end.map_or(deadline, |end| deadline.min(end));
-        let leased = self.lease.is_some_and(|proof| now < proof + self.settings.lease());
+        let leased = self.lease.is_some_and(|proof| now < proof + self.lease_lasts);
         match self.producer.state {
             State::Good => {
                 if nothing_left && self.ledger.lost() == 0 {

@@ -69,6 +69,15 @@ impl Clock {
     }
 }
 
+/// What a session begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// What is known of rows holds.
+    Same,
+    /// Everything that the slot does not know of is sent and published again.
+    Another,
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) fence: Fence,
@@ -132,7 +141,7 @@ impl Session {
 
 impl Pipeline {
     /// The slot streams to us. Rows wait until `claimed`.
-    pub fn session_started(&mut self, start: SessionStart, now: Instant) {
+    pub fn session_started(&mut self, start: SessionStart, now: Instant) -> History {
         self.session_lost();
         let same = self.history.is_none_or(|history| history == start.system);
         // A server whose WAL ends before what it once sent was put back to an older state.
@@ -141,12 +150,14 @@ impl Pipeline {
         // What another relay published meanwhile ended anywhere: going on behind what *we* remember would leave a hole
         // in its repeat.
         let ours = start.last_holder == LastHolder::Ours;
-        if same && ours && !went_back {
+        let history = if same && ours && !went_back {
             self.ledger.resume(start.confirmed);
+            History::Same
         } else {
             self.begin_another_history(start.confirmed, now);
             self.reached = start.confirmed;
-        }
+            History::Another
+        };
         self.history = Some(start.system);
         self.outbox.session_started(start.encoding, start.others);
         self.told = start.confirmed;
@@ -166,6 +177,7 @@ impl Pipeline {
             release_at: None,
             newest_commit: i64::MIN,
         });
+        history
     }
 
     /// The position table names us as the slot's holder: nobody else can be publishing.
@@ -213,6 +225,7 @@ impl Pipeline {
         self.actions.retain(|action| match action {
             Action::Status(_) | Action::Reconnect(_) | Action::Claim => false,
             Action::Purge(_) | Action::NewProducer | Action::Stop => true,
+            Action::WriteBack(..) => true,
             Action::Park(..) | Action::LoadLetters { .. } | Action::SettleLetter { .. } | Action::AbandonTrial => true,
             Action::Pause(_) | Action::Unpause => true,
         });
@@ -288,7 +301,7 @@ impl Pipeline {
 
     pub(super) fn tick_lease(&mut self, now: Instant) {
         let Some(asked) = self.lease else { return };
-        if now < asked + self.settings.lease() || !self.producer.is_good() {
+        if now < asked + self.lease_lasts || !self.producer.is_good() {
             return;
         }
         if self.ledger.inflight() > 0 {
@@ -302,11 +315,11 @@ impl Pipeline {
     pub(super) fn tick_session(&mut self, now: Instant) {
         let confirmed = self.ledger.confirmed();
         let (question, grace) = (self.settings.question(), self.settings.limits.primary_grace);
-        let idle = self.ledger.is_idle();
+        let nothing_open = self.ledger.is_idle() && self.ledger.writing() == 0;
         let stopping = self.stopping.is_some();
         let Some(session) = self.session.as_mut().filter(|session| !session.left) else { return };
         if session.release_at.is_some_and(|at| now >= at) {
-            let unsettled = !idle || session.held_since.is_some() || !session.fence.is_open();
+            let unsettled = !nothing_open || session.held_since.is_some() || !session.fence.is_open();
             if unsettled && !session.is_written(grace, now) {
                 return self.leave_session(Why::Release);
             }

@@ -27,6 +27,7 @@ impl Board {
             oldest_unsettled: None,
             inflight_events: 0,
             inflight_bytes: 0,
+            unmarked_events: 0,
             slot_facts: None,
             published: 0,
             dead_letters: None,

@@ -12,15 +12,16 @@ use super::errands::Done;
 use super::link::Link;
 use super::session::Wanted;
 use super::{Relay, jittered};
-use crate::config::{self, UnknownTopic};
+use crate::config::{self, Order, UnknownTopic};
 use crate::dead_letter::{Claimed, Column, DeadLetter, KnownLetter, OpenLane, Outcome, Rejection};
 use crate::error::{Error, Result};
 use crate::lsn::Position;
-use crate::pipeline::{Loaded, Pipeline};
+use crate::pipeline::{Loaded, Pipeline, block};
 use crate::sink::{Failure, Untried, Whose};
 use crate::source::System;
 use crate::source::catalog::{self, Claim, Desk, LetterCounts, SettledLetter};
 use crate::status::{DeadLetters, Reason};
+pub(super) use counter::await_standbys;
 use counter::{CLAIM, Looking, complete, connect, load, remember, settle, store};
 
 /// So many letters are stored, settled or claimed at a time.
@@ -219,6 +220,14 @@ impl Relay {
             Outcome::PutBack => {}
         }
         self.clerk.settle.push(Settling { id, owner, outcome, attempts });
+    }
+
+    /// Rows are published again that stand before letters whose delivery nobody has written down. Their key's order wants them
+    /// delivered again, behind these.
+    pub(super) fn undo_outcomes(&mut self) {
+        if self.wanted.dead_letter.order == Order::ParkKey {
+            self.clerk.settle.iter_mut().for_each(|settling| settling.outcome.undo());
+        }
     }
 
     fn put_back(&mut self, letter: Claimed) {
@@ -627,7 +636,10 @@ impl Relay {
             && let Some(parcel) = self.clerk.letters.iter_mut().find(|parcel| parcel.number == *number)
         {
             tracing::warn!(position = %parcel.letter.position, "the dead letter is stored without what the server does not take");
-            if !parcel.letter.make_plain() {
+            // Where the row is written in the same statement, that may be what the server does not take: no payload is given up for it.
+            let is_written_back =
+                block(&self.wanted.outboxes, &parcel.letter.origin).is_some_and(|outbox| outbox.writeback.is_some());
+            if !parcel.letter.make_plain() && !is_written_back {
                 parcel.letter.leave_large_out();
             }
         }
@@ -677,6 +689,8 @@ impl Relay {
                 tracing::info!("a person has said that the line shall go on");
                 self.pipeline.resumed();
             }
+            // What is to be deleted was there when this was asked.
+            Some(_) if self.clerk.pause == Pause::ToDelete => {}
             Some(message) if self.clerk.pause == Pause::None || self.pipeline.paused().is_none() => {
                 self.clerk.pause = Pause::Written;
                 self.pipeline.stands(message);

@@ -30,6 +30,7 @@ impl Relay {
         let mut reasons: Vec<Reason> = self.postgres_trouble(now).into_iter().chain(self.sink.reasons()).collect();
         reasons.extend(self.unclaimed.as_ref().map(unclaimed));
         reasons.extend(self.letter_reasons());
+        reasons.extend(self.writer_reasons(now));
         reasons.extend(self.kafka_trouble(now));
         let state = if self.pipeline.is_fencing() {
             State::Fencing

@@ -6,6 +6,7 @@ use super::clerk::Errand;
 use super::link::Link;
 use super::probe::{self, Probe, Seen};
 use super::session::{self, Closed};
+use super::writer::Written;
 use super::{Relay, TICK};
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
@@ -77,6 +78,7 @@ pub(super) enum Done {
     Claimed(Instant, Result<()>),
     Saved(Save, Result<Claim>),
     Errand(Errand),
+    Written(Written),
     /// Something was taken apart, which concerns nobody.
     Nothing,
     Http(Result<()>),
@@ -94,6 +96,7 @@ impl Relay {
             Done::Claimed(since, result) => self.claimed(since, result),
             Done::Saved(save, result) => self.saved(save, result),
             Done::Errand(errand) => self.errand_done(errand),
+            Done::Written(written) => self.written(written),
             Done::Nothing => {}
             Done::Topics(answers) => {
                 self.question_out = false;

@@ -12,6 +12,7 @@ mod identity;
 mod link;
 mod probe;
 mod session;
+mod writer;
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -27,7 +28,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::metrics::{Metrics, Side, TopicMetrics};
-use crate::pipeline::{Action, Ask, Flow, LastHolder, Oddities, Pipeline, Reload, Settings, Why};
+use crate::pipeline::{Action, Ask, Flow, History, LastHolder, Oddities, Pipeline, Reload, Settings, Why};
 use crate::sink::Whose;
 use crate::sink::kafka::{Kafka, Report, Reports, TopicId};
 use crate::source::System;
@@ -40,6 +41,7 @@ use errands::{Done, Due, Saving};
 use identity::Predecessor;
 use link::{Event, Link, Live, Patience};
 use session::{Closed, Opened, Wanted};
+use writer::Writer;
 
 /// How often time is told to the pipeline and the status is shown.
 const TICK: Duration = Duration::from_millis(50);
@@ -79,6 +81,7 @@ struct Relay {
     reports: Arc<Reports>,
     trial_reports: Arc<Reports>,
     clerk: Clerk,
+    writer: Writer,
     metrics: Metrics,
     topics: Vec<Option<TopicMetrics>>,
     board: Board,
@@ -130,6 +133,7 @@ impl Relay {
             reports: sink.reports(),
             trial_reports: sink.trial_reports(),
             clerk: Clerk::new(now),
+            writer: Writer::new(config.outbox.len(), now),
             sink,
             metrics,
             topics: Vec::new(),
@@ -198,6 +202,7 @@ impl Relay {
                 }
             }
             self.keep_clerk_busy(now);
+            self.keep_writer_busy(now);
             self.keep_up(now);
             self.gather();
             // There is always more to read in a backlog: whoever asks for health or metrics has a turn, too.
@@ -326,6 +331,7 @@ impl Relay {
             Action::Claim => self.send_claim(),
             Action::NewProducer => self.renew_producer(now),
             Action::Park(number, letter) => self.park(number, *letter),
+            Action::WriteBack(number, receipt) => self.writer.take(number, receipt),
             Action::LoadLetters { serial, from } => self.load_letters(serial, from),
             Action::SettleLetter { id, owner, attempts, outcome } => self.settle_letter(id, owner, attempts, outcome),
             Action::AbandonTrial => self.abandon_trial(),
@@ -466,7 +472,9 @@ impl Relay {
         self.closed = None;
         self.streamed = true;
         self.last_backend_pid = Some(backend_pid);
-        self.pipeline.session_started(start, now);
+        if self.pipeline.session_started(start, now) == History::Another {
+            self.undo_outcomes();
+        }
         match predecessor {
             Predecessor::Ourselves => self.pipeline.claimed(),
             Predecessor::Gone => self.pipeline.unfenced(now),
@@ -590,6 +598,7 @@ impl Relay {
         status.oldest_unsettled = oldest_unsettled.map(|entry| system_time(unix_ms(entry.committed_at)));
         status.inflight_events = ledger.inflight();
         status.inflight_bytes = ledger.held_bytes();
+        status.unmarked_events = ledger.writing();
         let oldest = ledger.oldest_sent().map(|entry| entry.position);
         if oldest != self.oldest.0 {
             self.oldest = (oldest, now);

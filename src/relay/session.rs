@@ -10,7 +10,7 @@ use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
 use crate::pipeline::{Clock, LastHolder, SessionStart};
-use crate::source::catalog::{Catalog, Claim, Holder, Place, Publication, Slot, SlotKind};
+use crate::source::catalog::{Catalog, Claim, Holder, Place, Publication, PublishedTable, Slot, SlotKind};
 use crate::source::wire::{Session, Start, Stream};
 use crate::source::{Encoding, System, pg_micros};
 
@@ -95,6 +95,7 @@ pub(super) async fn open(
     await_slot(&catalog, &wanted, patience).await?;
     let publication = catalog.publication(&postgres.publication).await?;
     let others = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
+    catalog.stamps(outboxes).await?;
     let at = Instant::now();
     let server = catalog.server().await?;
     let clock = Clock { at, shown: pg_micros(server.clock) };
@@ -234,8 +235,7 @@ pub(super) fn check_publication(
         return Err(Error::definite(format!("publication \"{name}\" does not publish inserts"))
             .hint(format!("ALTER PUBLICATION \"{name}\" SET (publish = 'insert')")));
     }
-    for outbox in outboxes {
-        let config::OutboxSource::Table { schema, name: table } = &outbox.source else { continue };
+    for (schema, table) in outboxes.iter().flat_map(config::Outbox::tables) {
         let listed = publication.tables.iter().any(|listed| listed.schema == *schema && listed.name == *table);
         if !listed {
             return Err(Error::definite(format!("publication \"{name}\" does not send table \"{schema}.{table}\""))
@@ -245,12 +245,9 @@ pub(super) fn check_publication(
                 )));
         }
     }
-    let is_outbox = |schema: &str, table: &str| {
-        outboxes.iter().any(|outbox| match &outbox.source {
-            config::OutboxSource::Table { schema: ours, name } => ours == schema && name == table,
-            config::OutboxSource::MessagePrefix(_) => false,
-        })
+    let is_ours = |listed: &&PublishedTable| {
+        outboxes.iter().flat_map(config::Outbox::tables).any(|table| table == (&listed.schema, &listed.name))
     };
-    let others = publication.tables.iter().filter(|listed| !is_outbox(&listed.schema, &listed.name));
+    let others = publication.tables.iter().filter(|listed| !is_ours(listed));
     Ok(others.map(|listed| format!("{}.{}", listed.schema, listed.name)).collect())
 }

@@ -19,7 +19,9 @@ pub fn sample(rules: &Rules, outbox: &Outbox, event: &[u8], committed_at: i64) -
     let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
     let routes = rules.routes.iter().filter(concerns).map(|route| Route { outbox: None, ..route.clone() });
     let rules = Rules { routes: routes.collect(), ..rules.clone() };
-    let outboxes = [config::Outbox { source: OutboxSource::MessagePrefix(PREFIX.to_owned()), ..outbox.clone() }];
+    // A sample has its payload with it, wherever that is else.
+    let source = OutboxSource::MessagePrefix(PREFIX.to_owned());
+    let outboxes = [config::Outbox { source, join: None, ..outbox.clone() }];
     let mut layout = Layout::default();
     let mut router = Router::new(&rules, &outboxes, &mut layout);
     let mut reader = outbox::Outbox::new(&outboxes, layout);

@@ -3,10 +3,12 @@
 //! `stream.hex` is what PostgreSQL 15 sent, in binary, for 20 events in one transaction and ten transactions of one event
 //! each, with payloads of 500 bytes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboxd::config::{
-    Backoff, Columns, Config, DeadLetters, Limits, Order, Outbox, OutboxSource, Rules, Store, UnknownTopic,
+    Backoff, Columns, Config, DeadLetters, Limits, Order, Outbox, OutboxSource, Route, Rules, Store, TemplateSet,
+    UnknownTopic, ValueForm,
 };
 use outboxd::ledger::Ticket;
 use outboxd::lsn::Lsn;
@@ -15,6 +17,7 @@ use outboxd::record::Record;
 use outboxd::sink::{Refused, Sink, Untried};
 use outboxd::source::wire::Frame;
 use outboxd::source::{Encoding, System};
+use outboxd::template::Templates;
 
 /// Events in the recorded stream.
 pub const EVENTS: usize = 30;
@@ -51,12 +54,13 @@ impl Sink for Broker {
 
 impl Corridor {
     /// A session that streams.
-    pub fn new(outbox: Outbox) -> Corridor {
+    pub fn new(outbox: Outbox, rules: &Rules) -> Corridor {
         let second = Duration::from_secs(1);
         let limits = Limits {
             memory: 32 << 20,
             window: 100_000,
             event: 16 << 20,
+            join: 10_000,
             settle: second,
             shutdown: second,
             primary_grace: second,
@@ -76,7 +80,7 @@ impl Corridor {
             retention: second,
         };
         let settings = Settings { sender_timeout: 30 * second, limits, dead_letter };
-        let mut pipeline = Pipeline::new(&[outbox], &Rules::default(), "outboxd", settings);
+        let mut pipeline = Pipeline::new(&[outbox], rules, "outboxd", settings);
         let now = Instant::now();
         let start = SessionStart {
             system: System { id: 1, timeline: 1 },
@@ -129,14 +133,12 @@ pub fn stream() -> Vec<Vec<u8>> {
 pub fn outbox() -> Outbox {
     let part = |name: &str| Some(name.to_owned());
     let columns = Columns {
-        id: "id".into(),
         aggregate_type: part("aggregate_type"),
         aggregate_id: part("aggregate_id"),
         event_type: part("event_type"),
-        payload: "payload".into(),
         timestamp: part("created_at"),
         headers: part("headers"),
-        partition: None,
+        ..Columns::bare("id", "payload")
     };
     Outbox::of(OutboxSource::Table { schema: "public".into(), name: "outbox".into() }, columns)
 }
@@ -147,6 +149,16 @@ pub fn debezium() -> Outbox {
                 columns = { aggregate_type = 'aggregate_type', aggregate_id = 'aggregate_id', event_type = 'event_type' }";
     let config = Config::from_toml(text, "debezium", std::iter::empty()).expect("it is valid");
     config.outbox.into_iter().next().expect("it has an outbox")
+}
+
+/// A route that renders their value: all fields of the payload, and three of the row.
+pub fn template() -> Rules {
+    let text = r#"{"id": {{ id | tojson }}, "about": "{{ aggregate_type }}/{{ aggregate_id }}", "order": {{ payload.order | tojson }},
+        "amount": {{ payload.amount | tojson }}, "note": {{ payload.note | tojson }}}"#;
+    let templates = Templates::from_sources([("order".to_owned(), text.to_owned())]).expect("it is a template");
+    let route = Route { value: Some(ValueForm::Template("order".into())), ..Route::default() };
+    let templates = TemplateSet { templates: Arc::new(templates), most: 1 << 20 };
+    Rules { routes: vec![route], templates: Some(templates), ..Rules::default() }
 }
 
 /// Moves the positions of Begin and Commit on.

@@ -1,10 +1,12 @@
-//! Runs the pipeline over a recorded stream, as many times as told and with the preset told: whoever counts the instructions of two
+//! Runs the pipeline over a recorded stream, as many times as told and with the preset or route told: whoever counts the instructions of two
 //! runs learns what an event costs. Says how many allocations the second half took.
 
 mod corridor;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use outboxd::config::Rules;
 
 /// The system's allocator, and how often it was asked.
 struct Counting;
@@ -28,11 +30,12 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() {
     let rounds: u64 = std::env::args().nth(1).expect("how often").parse().expect("a number");
-    let outbox = match std::env::args().nth(2).as_deref() {
-        Some("debezium") => corridor::debezium(),
-        _ => corridor::outbox(),
+    let (outbox, rules) = match std::env::args().nth(2).as_deref() {
+        Some("debezium") => (corridor::debezium(), Rules::default()),
+        Some("template") => (corridor::outbox(), corridor::template()),
+        _ => (corridor::outbox(), Rules::default()),
     };
-    let mut corridor = corridor::Corridor::new(outbox);
+    let mut corridor = corridor::Corridor::new(outbox, &rules);
     (0..rounds / 2).for_each(|_| corridor.flow());
     let warm = ASKED.load(Ordering::Relaxed);
     (0..rounds / 2).for_each(|_| corridor.flow());

@@ -311,3 +311,43 @@ fn payloads_that_were_not_kept_all_arrive_however_many_letters_are_tried_at_once
         assert_eq!(standing(&scene, event), is("delivered", 2), "to wait for others is no attempt");
     }
 }
+
+#[test]
+fn columns_of_domains_that_were_not_kept_make_the_record_that_they_make_in_the_stream() {
+    let ddl = "create domain raw as bytea; create domain scan as raw check (length(value) > 0);
+               create domain amount as numeric; create domain document as json;
+               create table parcels (id int primary key, aggregate_type text default current_database(),
+                   payload scan, weight amount, label document, sealed document)";
+    let columns = "{ aggregate_id = \"\", event_type = \"\", timestamp = \"\", headers = \"\" }";
+    let mut scene = Scene::with_outboxes(ddl, &[&format!("table = \"public.parcels\"\ncolumns = {columns}")]);
+    let route = "key = \"{id}\"\nvalue = \"envelope\"\nenvelope = { weight = \"weight\", label = \"label\", sealed = \"sealed\" }";
+    scene.config = scene
+        .config
+        .without("route")
+        .add("route", route)
+        .set("limits.event", "64KiB")
+        .set("dead_letter.backoff.first", "1h");
+    // Two of a kind, each of whose columns but the last is too large to be kept of an event that is too large.
+    let write = |id: u32| {
+        scene.database.exec(&format!(
+            "insert into parcels (id, payload, weight, label, sealed) values ({id}, decode(repeat('00ff', 35000), 'hex'),
+                 repeat('9', 5000)::numeric, ('[\"' || repeat('x', 5000) || '\", 1.50]')::json, '{{ \"by\":  1 }}')"
+        ));
+    };
+    let mut relay = scene.relay();
+    write(1);
+    assert_eq!(scene.wait_letter("1").reason, "too_large");
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+
+    scene.config = scene.config.set("limits.event", "1MiB");
+    let _relay = scene.relay();
+    write(2);
+    scene.retry_letters();
+    let seen = scene.reader.wait_count(2, PATIENCE);
+    let value = |id: &str| seen.iter().find(|seen| seen.key() == id).expect("both arrive").value().to_owned();
+    let (retried, streamed) = (value("1"), value("2"));
+    let forms = ["AP8A/wD/", ":9999", "1.50]"];
+    assert!(forms.iter().all(|form| streamed.contains(form)), "{streamed:.200}");
+    assert!(retried == streamed, "{retried:.200}\n{streamed:.200}");
+}

@@ -15,16 +15,17 @@ const PIPELINE: &str = "src/pipeline/mod.rs";
 const SESSION: &str = "src/pipeline/session.rs";
 const PRODUCER: &str = "src/pipeline/producer.rs";
 const CAREFUL: &str = "src/pipeline/careful.rs";
+const JOIN: &str = "src/pipeline/join.rs";
 const OUTBOX: &str = "src/source/outbox/mod.rs";
 const LETTERS: &str = "src/pipeline/letters.rs";
 
-pub const MUTANTS: [Mutant; 41] = [
+pub const MUTANTS: [Mutant; 56] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
-        text: "        let entry = self.leave_flight(ticket, State::Settled)?;\n        self.advance();\n",
+        text: "        let entry = self.leave_flight(ticket, State::Settled)?;\n",
         instead: "        let entry = self.leave_flight(ticket, State::Settled)?;\n        \
-                  self.confirmed = self.confirmed.max(Lsn(entry.position.commit.0 + 1));\n        self.advance();\n",
+                  self.confirmed = self.confirmed.max(Lsn(entry.position.commit.0 + 1));\n",
     },
     Mutant {
         name: "confirm a keepalive's position although earlier tickets are open",
@@ -54,7 +55,7 @@ pub const MUTANTS: [Mutant; 41] = [
         name: "drop the ticket of a failed delivery",
         file: PIPELINE,
         text: "        let Some(entry) = self.ledger.lose(ticket) else { return };\n",
-        instead: "        let Some(entry) = self.ledger.settle(ticket) else { return };\n",
+        instead: "        let Some(Answered { entry, .. }) = self.ledger.settle(ticket) else { return };\n",
     },
     Mutant {
         name: "drop the ticket of a refused offer",
@@ -133,7 +134,7 @@ pub const MUTANTS: [Mutant; 41] = [
     Mutant {
         name: "offer without the lease",
         file: PIPELINE,
-        text: "        open && self.lease.is_some_and(|asked| now < asked + self.settings.lease())\n",
+        text: "        open && self.lease.is_some_and(|asked| now < asked + self.lease_lasts)\n",
         instead: "        open\n",
     },
     Mutant {
@@ -240,6 +241,12 @@ pub const MUTANTS: [Mutant; 41] = [
         instead: "",
     },
     Mutant {
+        name: "wait for a key although letters stand further on than was loaded",
+        file: LETTERS,
+        text: "        letters.lanes.newest = letters.lanes.newest.max(loaded.until.unwrap_or_default());\n",
+        instead: "",
+    },
+    Mutant {
         name: "let a refused row wait for a key that only its letter can free",
         file: LETTERS,
         text: "        self.letters.pause.take_if(|pause| pause.why == Why::Keys && pause.at.is_some_and(|at| position < at));\n",
@@ -248,8 +255,8 @@ pub const MUTANTS: [Mutant; 41] = [
     Mutant {
         name: "try a letter before what stands before it",
         file: LEDGER,
-        text: "        self.oldest().map_or(read.max(Position { commit: self.confirmed, row: 0 }), |oldest| oldest.position)\n",
-        instead: "        read.max(Position { commit: Lsn(u64::MAX), row: 0 })\n",
+        text: "        self.oldest_open().map_or(end, |oldest| oldest.entry.position)\n",
+        instead: "        end.max(Position { commit: Lsn(u64::MAX), row: 0 })\n",
     },
     Mutant {
         name: "try a letter without the lease",
@@ -268,5 +275,89 @@ pub const MUTANTS: [Mutant; 41] = [
         file: PRODUCER,
         text: "            self.letters.condemned.insert(position, refusal(trouble));\n",
         instead: "            drop((position, refusal(trouble)));\n",
+    },
+    Mutant {
+        name: "change the rules in the middle of a transaction",
+        file: PIPELINE,
+        text: "is_none_or(is_held) || self.outbox.is_between_transactions();\n",
+        instead: "is_none_or(is_held) || self.outbox.in_transaction() || self.outbox.is_between_transactions();\n",
+    },
+    Mutant {
+        name: "let rules wait for a row that waits for them",
+        file: PIPELINE,
+        text: "        let is_boundary = self.session.as_ref().is_none_or(is_held) || ",
+        instead: "        let is_boundary = self.session.as_ref().is_none_or(|it| it.left && is_held(it)) || ",
+    },
+    Mutant {
+        name: "go on by the old rules after a reload",
+        file: PIPELINE,
+        text: "        self.router = Router::new(&rules, self.outbox.outboxes(), &mut layout);\n",
+        instead: "        drop(Router::new(&rules, self.outbox.outboxes(), &mut layout));\n",
+    },
+    Mutant {
+        name: "forget new rules with the session",
+        file: SESSION,
+        text: "        self.session = None;\n        // What was decided",
+        instead: "        self.session = None;\n        self.reload = None;\n        // What was decided",
+    },
+    Mutant {
+        name: "park a row for what the old rules made of it",
+        file: PIPELINE,
+        text: "        self.letters.condemned.clear();\n",
+        instead: "",
+    },
+    Mutant {
+        name: "read a column in binary that the new rules need as text",
+        file: PIPELINE,
+        text: "        if let Some(column) = self.outbox.lay_out(layout) {\n",
+        instead: "        if let Some(column) = self.outbox.lay_out(layout).filter(|_| self.session.is_none()) {\n",
+    },
+    Mutant {
+        name: "let a row pass an event that waits for its payload",
+        file: OUTBOX,
+        text: "            && (mapping.on.is_some() || joins.is_waiting())\n",
+        instead: "            && mapping.on.is_some()\n",
+    },
+    Mutant {
+        name: "keep what waits across sessions",
+        file: OUTBOX,
+        text: "        self.transaction = None;\n        if let Some(joins) = &mut self.joins {\n            joins.clear();\n        }\n",
+        instead: "        self.transaction = None;\n",
+    },
+    Mutant {
+        name: "count a row again when it leaves",
+        file: PIPELINE,
+        text: "                Given::Waiting(_) => {}\n",
+        instead: "                Given::Waiting(_) => self.outbox.take(),\n",
+    },
+    Mutant {
+        name: "drop a row that waited and cannot leave yet",
+        file: JOIN,
+        text: "                    self.outbox.put_back(row);\n",
+        instead: "                    self.outbox.released(row);\n",
+    },
+    Mutant {
+        name: "a row counts as settled with the ack, whatever is to be written back",
+        file: LEDGER,
+        text: "            slot.state = State::Writing;\n",
+        instead: "            slot.state = State::Settled;\n",
+    },
+    Mutant {
+        name: "a new producer forgets what is to be written back",
+        file: LEDGER,
+        text: "        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::InFlight) {\n",
+        instead: "        for slot in self.slots.iter_mut().filter(|slot| matches!(slot.state, State::InFlight | State::Writing)) {\n",
+    },
+    Mutant {
+        name: "a stop does not wait for write-back",
+        file: PIPELINE,
+        text: "        let nothing_open = self.ledger.is_idle() && self.ledger.writing() == 0;\n",
+        instead: "        let nothing_open = self.ledger.is_idle();\n",
+    },
+    Mutant {
+        name: "what is to be written back is forgotten with its session",
+        file: SESSION,
+        text: "            Action::WriteBack(..) => true,\n",
+        instead: "            Action::WriteBack(..) => false,\n",
     },
 ];

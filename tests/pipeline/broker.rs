@@ -14,7 +14,8 @@ use outboxd::sink::{Failure, Problem, Purge, Refused, Sink, Untried, Whose};
 
 use crate::dice::Dice;
 use crate::oracle::{self, Fact, Judge};
-use crate::server::{Event, Events, TOPICS};
+use crate::rules::{self, NO_REMARK};
+use crate::server::{self, Event, Events, TOPICS};
 use crate::store::Store;
 
 const PARTITIONS: u64 = 2;
@@ -47,7 +48,13 @@ pub struct Cluster {
     pub poison: HashSet<u64>,
     /// Refused at the offer until somebody mends it.
     pub unfit: HashSet<u64>,
-    /// Both, from the beginning.
+    /// What brokers have refused, and by which edition of the rules it was made.
+    pub refused: HashSet<(u64, u64)>,
+    /// Events without their payload, which should be in another table.
+    pub bodiless: HashSet<u64>,
+    /// Events whose payload is there, and may come too late or too early: more may have to wait than the limits allow.
+    pub crowded: HashSet<u64>,
+    /// All of them, from the beginning.
     pub spoiled: HashSet<u64>,
     /// The parking lot.
     pub store: Store,
@@ -113,6 +120,8 @@ type Batch = Vec<Pending>;
 struct Pending {
     event: u64,
     ticket: (u64, u32),
+    /// Of the rules that made it.
+    edition: u64,
     record: oracle::Record,
 }
 
@@ -142,7 +151,7 @@ struct Lane {
 
 impl Lane {
     fn fail(&mut self, batch: impl IntoIterator<Item = Pending>, whose: Whose) {
-        self.reports.extend(batch.into_iter().map(|Pending { event, ticket, record }| {
+        self.reports.extend(batch.into_iter().map(|Pending { event, ticket, record, .. }| {
             let failure = Failure { whose, topic: record.place.0, message: "no".into(), too_large: false };
             Report { event, ticket, failure: Some(failure) }
         }));
@@ -160,6 +169,8 @@ pub struct Gate {
     pub successor: Instant,
     /// The session is over, and what it had brought is being read.
     pub severed: bool,
+    /// Of the rules that make records.
+    pub edition: u64,
 }
 
 impl Cluster {
@@ -173,6 +184,9 @@ impl Cluster {
             stalled_until: now,
             poison: HashSet::new(),
             unfit: HashSet::new(),
+            refused: HashSet::new(),
+            bodiless: HashSet::new(),
+            crowded: HashSet::new(),
             spoiled: HashSet::new(),
             store: Store::new(settles_delivered),
             farewells: Vec::new(),
@@ -233,16 +247,32 @@ impl Cluster {
         !self.poison.is_empty() && batch.iter().any(|pending| self.poison.contains(&pending.event))
     }
 
+    fn refuse(&mut self, batch: &Batch) {
+        let guilty = batch.iter().filter(|pending| self.poison.contains(&pending.event));
+        self.refused.extend(guilty.map(|pending| (pending.event, pending.edition)));
+    }
+
     fn append(&mut self, batch: Batch) {
         for pending in batch {
             self.judge.observe(&Fact::Arrived(pending.record));
         }
     }
 
-    fn check(&self, event: &Event, record: &Record<'_>, gate: Gate) {
+    fn check(&mut self, event: &Event, record: &Record<'_>, gate: Gate) {
         let position = header(record, "lsn");
-        promised!(position == event.position.to_string(), "offered with position {position}: {event:?}");
+        promised!(position == Some(&event.position.to_string()), "offered with position {position:?}: {event:?}");
         promised!(record.value == Some(event.id.to_string().as_bytes()), "offered with another value: {event:?}");
+        promised!(
+            header(record, rules::EDITION) == Some(&gate.edition.to_string()),
+            "made by other rules than those of edition {}: {event:?}",
+            gate.edition
+        );
+        let remark = if event.has_remark { server::REMARK } else { NO_REMARK };
+        let remark = rules::shows_remark(gate.edition).then_some(remark);
+        promised!(header(record, rules::REMARK) == remark, "offered without its remark: {event:?}");
+        if remark == Some(server::REMARK) {
+            self.felt("remark shown");
+        }
         promised!(!event.void || gate.severed, "offered out of another history: {event:?}");
         promised!(gate.now < gate.lease_end, "offered without the lease: {event:?}");
         promised!(gate.now >= gate.fence_end, "offered before the fence opened: {event:?}");
@@ -327,6 +357,7 @@ impl Producer {
         let failure = if lane.severed {
             Some(Whose::World)
         } else if cluster.is_poisoned(&batch) {
+            cluster.refuse(&batch);
             Some(Whose::Event)
         } else if roll < lost_answer + world {
             Some(Whose::World)
@@ -451,9 +482,11 @@ pub struct Door<'a> {
 impl Sink for Door<'_> {
     fn offer(&mut self, record: &Record<'_>, ticket: Ticket) -> Result<(), Refused> {
         let Door { producer, cluster, gate } = self;
-        let id: u64 = header(record, "id").parse().expect("a number");
-        let Some(event) = cluster.events.get(id as usize) else { broken!("{id} was offered and never committed") };
-        cluster.check(event, record, *gate);
+        let id: u64 = header(record, "id").expect("of every record").parse().expect("a number");
+        let Some(event) = cluster.events.get(id as usize).cloned() else {
+            broken!("{id} was offered and never committed")
+        };
+        cluster.check(&event, record, *gate);
         promised!(!producer.open.contains(&id), "offered while in flight: {event:?}");
         promised!(!cluster.store.has(id) || gate.severed, "offered although it is parked: {event:?}");
         promised!(!producer.settled.contains(&id), "offered again after its acknowledgement: {event:?}");
@@ -489,15 +522,15 @@ impl Sink for Door<'_> {
         producer.open.insert(id);
         let record = landing(record, id);
         let lane = &mut producer.lanes[(topic * PARTITIONS) as usize + record.place.1 as usize];
-        lane.queued.push_back(Pending { event: id, ticket: ticket.into_parts(), record });
+        lane.queued.push_back(Pending { event: id, ticket: ticket.into_parts(), edition: gate.edition, record });
         Ok(())
     }
 
     fn try_again(&mut self, record: &Record<'_>, letter: i64) -> Result<(), Untried> {
         let Door { producer, cluster, gate } = self;
-        let id: u64 = header(record, "id").parse().expect("a number");
-        let event = &cluster.events[id as usize];
-        cluster.check(event, record, *gate);
+        let id: u64 = header(record, "id").expect("of every record").parse().expect("a number");
+        let event = cluster.events[id as usize].clone();
+        cluster.check(&event, record, *gate);
         promised!(!producer.open.contains(&id), "tried while in flight: {event:?}");
         promised!(producer.trial.is_none(), "two letters are tried at once");
         if cluster.unready[event.topic as usize] {
@@ -529,7 +562,7 @@ pub fn oracle_key(topic: &str, key: &str) -> String {
     [topic, "/", key].concat()
 }
 
-fn header<'r>(record: &Record<'r>, wanted: &str) -> &'r str {
-    let (_, value) = record.headers.iter().find(|(name, _)| *name == wanted).expect("a header of every record");
-    std::str::from_utf8(value.expect("with a value")).expect("text")
+fn header<'r>(record: &Record<'r>, wanted: &str) -> Option<&'r str> {
+    let (_, value) = record.headers.iter().find(|(name, _)| *name == wanted)?;
+    Some(std::str::from_utf8(value.expect("with a value")).expect("text"))
 }

@@ -21,6 +21,8 @@ mod dice;
 #[allow(dead_code, reason = "other tests judge whole histories")]
 mod oracle;
 mod relay;
+mod rows;
+mod rules;
 mod server;
 mod store;
 mod world;
@@ -39,7 +41,7 @@ use world::{Plan, World};
 /// Histories in an ordinary run; `OUTBOXD_SEEDS` asks for more, from `OUTBOXD_FIRST_SEED` on; `OUTBOXD_SEED` for one.
 const SEEDS: u64 = 10_000;
 /// What misfortunes must have led to, each in one of a hundred histories at the least.
-const FELT: [&str; 29] = [
+const FELT: [&str; 41] = [
     "answer lost",
     "batch stalled",
     "commit undone",
@@ -58,17 +60,29 @@ const FELT: [&str; 29] = [
     "line stood",
     "orphan landed",
     "parked behind",
+    "payload before its event",
+    "payload behind its event",
+    "payload given up",
+    "payload missing",
     "predecessor seen dead",
     "predecessor waited for",
     "producer astray",
     "producer broken",
     "purged record landed",
     "queue full",
+    "reload waited",
+    "reload while a delivery is mended",
+    "reload while letters are open",
+    "remark shown",
+    "rules changed inside a transaction",
     "slot went back",
     "status not heard",
     "table described anew",
     "trial given up",
     "trial refused",
+    "write-back blocked",
+    "write-back not heard",
+    "write-back of another history",
 ];
 /// Who asks for more than so many wants to know how far they are.
 const LONG: u64 = 100_000;

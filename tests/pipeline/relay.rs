@@ -4,16 +4,19 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use outboxd::config;
-use outboxd::config::{OutboxSource, Pattern};
+use outboxd::config::Order;
 use outboxd::dead_letter::{Claimed, DeadLetter, Outcome};
+use outboxd::ledger::Receipt;
 use outboxd::lsn::{Lsn, Position};
-use outboxd::pipeline::{Action, Ask, Clock, Flow, LastHolder, Loaded, Pipeline, SessionStart, Settings, Why};
+use outboxd::pipeline::{
+    Action, Ask, Clock, Flow, History, LastHolder, Loaded, Pipeline, Reload, SessionStart, Settings, Why,
+};
 use outboxd::sink::{Failure, Purge, Whose};
 use outboxd::source::System;
 
 use crate::broker::{Door, Farewell, Gate, LAND_WITHIN, Producer};
 use crate::oracle::Fact;
+use crate::rules::{Reading, Told, outboxes, rules};
 use crate::server::OwnedFrame;
 use crate::store;
 use crate::world::Outside;
@@ -57,7 +60,14 @@ pub struct Relay {
     forgets: bool,
     /// Settled since the slot last went back.
     settled: HashSet<u64>,
+    told: Told,
     clerk: Clerk,
+    /// What is to be written back.
+    receipts: VecDeque<(u64, Box<Receipt>)>,
+    /// When the next of it is tried.
+    write_at: Instant,
+    /// When it was told to stop.
+    stopping: Option<Instant>,
     /// It has said goodbye.
     ended: bool,
 }
@@ -82,16 +92,18 @@ struct Link {
     inbox: VecDeque<OwnedFrame>,
     /// When a status update of ours last reached the server.
     heard: Instant,
+    reading: Reading,
     /// Half-open: nothing travels any more, and neither end learns of the other's.
     abandoned: bool,
 }
 
 impl Relay {
-    pub fn new(name: u64, limits: &config::Limits, dead_letter: &config::DeadLetters, now: Instant) -> Relay {
-        let (limits, dead_letter) = (limits.clone(), dead_letter.clone());
+    pub fn new(name: u64, outside: &Outside) -> Relay {
+        let (limits, dead_letter) = (outside.limits.clone(), outside.dead_letter.clone());
+        let (edition, now) = (outside.edition, outside.now);
         let settings = Settings { sender_timeout: SENDER_TIMEOUT, limits, dead_letter };
         Relay {
-            pipeline: Pipeline::new(&outboxes(), &rules(), "outboxd", settings),
+            pipeline: Pipeline::new(&outboxes(outside.rows.is_some()), &rules(edition), "outboxd", settings),
             producer: Producer::new(name),
             name,
             link: None,
@@ -110,7 +122,11 @@ impl Relay {
             let_go: false,
             forgets: false,
             settled: HashSet::new(),
+            told: Told::new(edition),
             clerk: Clerk::default(),
+            receipts: VecDeque::new(),
+            write_at: now,
+            stopping: None,
             ended: false,
         }
     }
@@ -126,6 +142,28 @@ impl Relay {
 
     pub fn is_linked(&self) -> bool {
         self.link.is_some()
+    }
+
+    /// Its file has changed, and it is told so.
+    pub fn reload(&mut self, outside: &mut Outside) {
+        self.told.in_force(self.pipeline.is_reloading());
+        self.told.reload(outside.edition);
+        let reload = Reload { rules: rules(outside.edition), dead_letter: outside.dead_letter.clone() };
+        self.pipeline.reload(reload, outside.now);
+        if self.pipeline.is_reloading() {
+            outside.cluster.felt("reload waited");
+        }
+        if self.pipeline.is_recovering() {
+            outside.cluster.felt("reload while a delivery is mended");
+        }
+        if outside.cluster.store.open().next().is_some() {
+            outside.cluster.felt("reload while letters are open");
+        }
+    }
+
+    pub fn stop(&mut self, now: Instant) {
+        self.stopping.get_or_insert(now);
+        self.pipeline.stop(now);
     }
 
     pub fn deafen(&mut self, until: Instant) {
@@ -190,16 +228,24 @@ impl Relay {
             };
             let (OwnedFrame::Data { sent, .. } | OwnedFrame::Keepalive { sent, .. }) = frame;
             self.lease = self.lease.max(Some(*sent));
-            let gate = gate(self.lease, link, severed, outside.now);
+            let edition = self.told.in_force(self.pipeline.is_reloading());
+            let gate = gate(self.lease, link, severed, edition, outside.now);
             let mut door = Door { producer: &mut self.producer, cluster: &mut outside.cluster, gate };
-            match self.pipeline.frame(frame.frame(), outside.now, &mut door) {
-                Ok(Flow::Taken) => {
-                    link.inbox.pop_front();
-                    outside.moves += 1;
-                }
-                Ok(Flow::Held) => return self.watch(outside.now),
+            let flow = match self.pipeline.frame(frame.frame(), outside.now, &mut door) {
+                Ok(flow) => flow,
                 Err(error) => broken!("the relay failed: {}", error.chain()),
+            };
+            if let OwnedFrame::Data { body, .. } = frame
+                && link.reading.shown(body, flow, edition, outside.now)
+            {
+                outside.cluster.felt("rules changed inside a transaction");
             }
+            if flow == Flow::Held {
+                return self.watch(outside.now);
+            }
+            link.inbox.pop_front();
+            outside.moves += 1;
+            self.judge_reload(outside.now);
         }
     }
 
@@ -233,6 +279,9 @@ impl Relay {
             if !ours {
                 return self.pipeline.overtaken();
             }
+            if outside.is_locked(event_of(letter)) {
+                return;
+            }
             outside.cluster.store.take(*of, letter, outside.now);
             if heard {
                 let (number, id, position) = (*number, letter.event.clone().expect("an id"), letter.position);
@@ -242,7 +291,7 @@ impl Relay {
                 promised!(self.pipeline.stored(number).is_some(), "a letter that was wanted is of no use");
             }
         } else if let Some((id, owner, outcome)) = self.clerk.settle.front() {
-            if ours {
+            if ours && !outside.is_locked(outside.cluster.store.event(*id)) {
                 outside.cluster.store.settle(*id, owner, outcome, outside.now);
                 if heard {
                     self.clerk.settle.pop_front();
@@ -250,6 +299,35 @@ impl Relay {
             }
         } else if ours && heard && !severed {
             self.look(system, outside);
+        }
+    }
+
+    /// Some receipts are written, if SQL answers; what was written may not be heard of.
+    fn write_back(&mut self, outside: &mut Outside) {
+        let (pipeline, many) = (&self.pipeline, self.receipts.len());
+        self.receipts.retain(|(number, _)| pipeline.wants_written(*number));
+        if self.receipts.len() < many {
+            outside.cluster.felt("write-back of another history");
+        }
+        let reaches = self.system == Some(outside.server.system) && self.sql_works(outside.now);
+        let may_write = reaches && outside.now >= self.write_at;
+        if self.receipts.is_empty() || !may_write || outside.server.stopping || outside.dice.hits(outside.sql_silent) {
+            return;
+        }
+        if outside.now < outside.locked_until {
+            return outside.cluster.felt("write-back blocked");
+        }
+        let many = outside.dice.between(1, self.receipts.len() as u64) as usize;
+        let batch: Vec<(u64, u64)> = self.receipts.iter().take(many).map(|(number, it)| (*number, id_of(it))).collect();
+        batch.iter().for_each(|(_, event)| outside.write_back(*event));
+        if outside.dice.once_in(3) {
+            self.write_at = outside.later(1000);
+            return outside.cluster.felt("write-back not heard");
+        }
+        for (number, event) in batch {
+            outside.rows.as_mut().expect("there is a table").told(event);
+            self.receipts.pop_front();
+            promised!(self.pipeline.written(number).is_some(), "a receipt that was wanted is of no use");
         }
     }
 
@@ -277,11 +355,15 @@ impl Relay {
             return;
         }
         let Some(link) = &self.link else { return };
-        let Some(letter) = self.clerk.claimed.pop_front() else { return };
+        let Some(mut letter) = self.clerk.claimed.pop_front() else { return };
         if self.clerk.claimed_until.is_some_and(|end| outside.now >= end) {
             return self.clerk.settle.push_back((letter.id, letter.owner, Outcome::PutBack));
         }
-        let gate = gate(self.lease, link, !outside.server.serves(link.serial), outside.now);
+        for name in self.pipeline.lacks(&letter) {
+            outside.complete(&mut letter, name);
+        }
+        let edition = self.told.in_force(self.pipeline.is_reloading());
+        let gate = gate(self.lease, link, !outside.server.serves(link.serial), edition, outside.now);
         let mut door = Door { producer: &mut self.producer, cluster: &mut outside.cluster, gate };
         promised!(self.pipeline.try_again(&letter, outside.now, &mut door), "everything is known of topics");
     }
@@ -294,6 +376,7 @@ impl Relay {
     /// A report of the producer comes.
     pub fn report(&mut self, outside: &mut Outside) {
         if let Some((letter, result)) = self.producer.tried() {
+            outside.moves += 1;
             self.pipeline.tried(letter, result);
         }
         let Some(report) = self.producer.report(self.pipeline.ledger().generation(), &mut outside.dice) else { return };
@@ -304,7 +387,10 @@ impl Relay {
                     self.settled.insert(self.producer.settle(&report));
                 }
             }
-            Some(failure) => self.pipeline.failed(report.ticket(), failure.clone(), outside.now),
+            Some(failure) => {
+                self.told.may_search |= failure.whose == Whose::Event;
+                self.pipeline.failed(report.ticket(), failure.clone(), outside.now);
+            }
         }
         self.watch(outside.now);
     }
@@ -375,17 +461,23 @@ impl Relay {
         }
         self.errand(outside);
         self.try_again(outside);
+        self.write_back(outside);
         let calm = !self.pipeline.is_recovering() && !self.behind;
         self.pipeline.tick(outside.now);
+        // A session that is to be left may not have been left yet.
+        if !self.behind {
+            self.judge_reload(outside.now);
+        }
         self.watch(outside.now);
         // As it was when it was decided: what is done later may find another session.
         self.let_go |= self.lease.is_none_or(|proof| outside.now >= proof + SENDER_TIMEOUT);
         self.let_go &= self.draining_since.is_some();
         // What is to be done is done at once, or a moment later.
         self.behind = outside.dice.once_in(10);
-        while !(self.behind && outside.dice.hits(50))
-            && let Some(action) = self.pipeline.next_action()
-        {
+        while !(self.behind && outside.dice.hits(50)) {
+            let Some(action) = self.pipeline.next_action() else {
+                return self.told.is_done(self.pipeline.is_reloading());
+            };
             if calm && action == Action::Reconnect(Why::LeaseLost) {
                 let lease_end = self.lease.map(|proof| proof + LEASE);
                 promised!(
@@ -398,6 +490,12 @@ impl Relay {
                 return;
             }
         }
+    }
+
+    /// Only the rest of a transaction keeps new rules waiting, or the search for a record that a broker refused.
+    fn judge_reload(&self, now: Instant) {
+        let may_wait = self.told.may_search || self.link.as_ref().is_some_and(|link| link.reading.binds(now));
+        promised!(may_wait || !self.pipeline.is_reloading(), "a reload waits for nothing: {}", self.describe());
     }
 
     fn connect(&mut self, outside: &mut Outside) {
@@ -424,7 +522,10 @@ impl Relay {
         let start = SessionStart { system, wal_end, confirmed, encoding, asked_at, clock, others, last_holder };
         outside.note(|| format!("relay {}: session at {confirmed} in {encoding:?}", self.name));
         let generation = self.pipeline.ledger().generation();
-        self.pipeline.session_started(start, outside.now);
+        let history = self.pipeline.session_started(start, outside.now);
+        if history == History::Another && outside.dead_letter.order == Order::ParkKey {
+            self.clerk.settle.iter_mut().for_each(|(_, _, outcome)| outcome.undo());
+        }
         // Another producer at once: what the old one has on its way belongs to another history.
         self.forgets = self.pipeline.ledger().generation() != generation;
         self.lease = self.lease.max(Some(outside.now));
@@ -448,7 +549,14 @@ impl Relay {
                 outside.now
             }
         };
-        self.link = Some(Link { serial, fence_end, inbox: VecDeque::new(), heard: outside.now, abandoned: false });
+        self.link = Some(Link {
+            serial,
+            fence_end,
+            inbox: VecDeque::new(),
+            heard: outside.now,
+            reading: Reading::default(),
+            abandoned: false,
+        });
     }
 
     fn act(&mut self, action: Action, outside: &mut Outside) {
@@ -464,7 +572,11 @@ impl Relay {
                 // Whoever takes the slot meanwhile repeats what was not confirmed yet.
                 match why {
                     Why::Text(_) => outside.disturb("change to text"),
-                    Why::LeaseLost => outside.cluster.felt("lease lost"),
+                    Why::LeaseLost => {
+                        let inflight = self.pipeline.ledger().inflight();
+                        promised!(inflight == 0, "a lost slot was left with {inflight} records in flight");
+                        outside.cluster.felt("lease lost");
+                    }
                     Why::Replay | Why::Release | Why::Overtaken => {}
                 }
                 self.leave(outside);
@@ -492,8 +604,13 @@ impl Relay {
             }
             Action::Park(number, letter) => {
                 let system = self.system.expect("rows come in a session");
-                outside.reject(&letter, system);
+                outside.reject(&letter, system, self.told.decided_by());
                 self.clerk.letters.push_back((number, system, *letter));
+            }
+            Action::WriteBack(number, receipt) => {
+                promised!(outside.has_row(id_of(&receipt)), "no row of {receipt:?} can be marked");
+                promised!(receipt.rejected.is_none(), "a letter in the database is marked with it: {receipt:?}");
+                self.receipts.push_back((number, receipt));
             }
             Action::LoadLetters { serial, from } => self.clerk.load = Some((serial, from)),
             Action::SettleLetter { id, owner, outcome, .. } => self.clerk.settle.push_back((id, owner, outcome)),
@@ -554,6 +671,8 @@ impl Relay {
     }
 
     fn stopped(&mut self, outside: &mut Outside) {
+        let is_late = self.stopping.is_none_or(|since| outside.now >= since + outside.limits.shutdown * 4 / 5);
+        promised!(is_late || self.pipeline.ledger().writing() == 0, "a stop left rows unmarked, and had time");
         if self.pipeline.ledger().inflight() > 0 {
             self.producer.purge(Purge::Everything, self.name, outside.now, &mut outside.cluster);
         }
@@ -596,7 +715,7 @@ impl Relay {
     pub fn judge(&mut self, outside: &mut Outside) {
         let (ledger, limits) = (self.pipeline.ledger(), &outside.limits);
         promised!(ledger.span() <= limits.window, "window");
-        let on_their_way = ledger.inflight() + ledger.parking();
+        let on_their_way = ledger.inflight() + ledger.parking() + ledger.writing();
         promised!(ledger.held_bytes() <= limits.memory || on_their_way == 1, "memory");
         if self.pipeline.paused().is_some() {
             outside.cluster.felt("line stood");
@@ -607,6 +726,7 @@ impl Relay {
         // What a relay has confirmed counts before the server hears of it, while they speak of the same history.
         if self.link.as_ref().is_some_and(|link| outside.server.serves(link.serial)) {
             promised!(confirmed <= outside.server.wal_end, "confirmed what was never sent");
+            outside.judge_rows(confirmed);
             outside.cluster.judge.observe(&Fact::Confirmed(confirmed));
         }
     }
@@ -614,7 +734,7 @@ impl Relay {
     pub fn describe(&self) -> String {
         let (pipeline, ledger) = (&self.pipeline, self.pipeline.ledger());
         format!(
-            "relay {}: linked {}, recovering {}, trouble {:?}, lost {}, in flight {}, parking {}, paused {:?}, trying {}",
+            "relay {}: linked {}, recovering {}, trouble {:?}, lost {}, in flight {}, parking {}, writing {}, paused {:?}, trying {}, reloading {}",
             self.name,
             self.link.is_some(),
             pipeline.is_recovering(),
@@ -622,8 +742,10 @@ impl Relay {
             ledger.lost(),
             ledger.inflight(),
             ledger.parking(),
+            ledger.writing(),
             pipeline.paused(),
-            pipeline.is_trying()
+            pipeline.is_trying(),
+            pipeline.is_reloading()
         )
     }
 
@@ -633,29 +755,15 @@ impl Relay {
 }
 
 /// When offers are allowed, by the proofs that the pipeline was given.
-fn gate(lease: Option<Instant>, link: &Link, severed: bool, now: Instant) -> Gate {
+fn gate(lease: Option<Instant>, link: &Link, severed: bool, edition: u64, now: Instant) -> Gate {
     let lease_end = lease.expect("a session has a lease") + LEASE;
-    Gate { now, lease_end, fence_end: link.fence_end, successor: link.heard + SENDER_TIMEOUT * 2, severed }
+    Gate { now, lease_end, fence_end: link.fence_end, successor: link.heard + SENDER_TIMEOUT * 2, severed, edition }
 }
 
-fn outboxes() -> Vec<config::Outbox> {
-    let columns = config::Columns {
-        id: "id".into(),
-        aggregate_type: Some("aggregate_type".into()),
-        aggregate_id: Some("aggregate_id".into()),
-        event_type: None,
-        payload: "payload".into(),
-        timestamp: None,
-        headers: None,
-        partition: None,
-    };
-    let table = |name: &str| OutboxSource::Table { schema: "public".into(), name: name.into() };
-    [table("first"), table("second"), OutboxSource::MessagePrefix("outbox".into())]
-        .map(|source| config::Outbox::of(source, columns.clone()))
-        .into()
+fn id_of(receipt: &Receipt) -> u64 {
+    receipt.id.parse().expect("a number")
 }
 
-fn rules() -> config::Rules {
-    let route = config::Route { key: Some(Pattern::column("aggregate_id")), ..config::Route::default() };
-    config::Rules { routes: vec![route], ..config::Rules::default() }
+fn event_of(letter: &DeadLetter) -> u64 {
+    letter.event.as_deref().expect("every event has an id").parse().expect("a number")
 }

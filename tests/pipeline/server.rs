@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use outboxd::column::Type;
+use outboxd::dead_letter::Column;
 use outboxd::lsn::{Lsn, Position};
 use outboxd::source::wire::Frame;
 use outboxd::source::{Encoding, System};
@@ -28,6 +30,12 @@ pub struct Event {
     pub topic: u64,
     pub key: u64,
     pub position: Position,
+    /// The table had the column that only text can show.
+    pub has_remark: bool,
+    /// Its payload is a row of another table.
+    pub joined: bool,
+    /// Where its row is; `None`: it is a logical message.
+    pub table: Option<&'static str>,
     /// Lost in a failover.
     pub void: bool,
 }
@@ -42,11 +50,16 @@ pub struct Transaction {
 }
 
 impl Transaction {
+    /// How many rows and messages it has.
+    pub fn rows(&self) -> usize {
+        self.items.len()
+    }
+
     /// The ids of its events.
     pub fn events(&self) -> impl Iterator<Item = u64> + '_ {
         self.items.iter().filter_map(|item| match item {
             Item::Row { event, .. } | Item::Message { event } => Some(*event),
-            Item::Foreign(_) | Item::ForeignMessage | Item::Loose => None,
+            Item::Body { .. } | Item::Foreign(_) | Item::ForeignMessage | Item::Loose => None,
         })
     }
 }
@@ -55,6 +68,8 @@ impl Transaction {
 enum Item {
     /// A row of an outbox table, as the table was then.
     Row { event: u64, table: Table },
+    /// The payload of such a row, where that has none itself.
+    Body { event: u64, table: Table },
     /// A logical message with the outbox prefix.
     Message { event: u64 },
     /// A row of a table that is published and not an outbox.
@@ -69,7 +84,7 @@ enum Item {
 /// that an oid can be another table's afterwards.
 #[derive(Debug, Clone, Copy)]
 struct Catalog {
-    tables: [Table; 3],
+    tables: [Table; 4],
     next_oid: u32,
 }
 
@@ -80,8 +95,15 @@ struct Table {
     shape: Shape,
 }
 
+/// A type of somebody's own: nobody knows its binary form.
+const MOOD: u32 = 16385;
+/// What its column says.
+pub const REMARK: &str = "happy";
 /// The table that is no outbox, among the tables.
 const FOREIGN: usize = 2;
+/// The outbox whose payloads are in a table of their own, and that one.
+const JOINED: &str = "second";
+const BODIES: usize = 3;
 
 /// What ALTER TABLE did to an outbox table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +117,8 @@ enum Shape {
 impl Catalog {
     fn new() -> Catalog {
         let table = |name, oid| Table { name, oid, shape: Shape::Plain };
-        Catalog { tables: [table("first", 500), table("second", 501), table("foreign", 502)], next_oid: 503 }
+        let tables = [table("first", 500), table(JOINED, 501), table("foreign", 502), table("bodies", 503)];
+        Catalog { tables, next_oid: 504 }
     }
 
     /// A table, perhaps altered or dropped and created again just now.
@@ -188,13 +211,14 @@ impl Server {
         }
     }
 
-    /// The application commits something.
-    pub fn commit(&mut self, events: &mut Events, dice: &mut Dice) {
+    /// The application commits something. So many of a hundred payloads in a table of their own are forgotten; answers with their
+    /// events.
+    pub fn commit(&mut self, bodiless: u64, events: &mut Events, dice: &mut Dice) -> Vec<u64> {
         let commit = Lsn(self.wal_end.0 + dice.between(1, 40));
         let end = Lsn(commit.0 + dice.between(1, 10));
         let count = if dice.once_in(12) { dice.between(8, 40) } else { dice.below(5) };
         let mut items = Vec::new();
-        let mut row = 0;
+        let first = events.len();
         for _ in 0..count {
             let item = match dice.below(12) {
                 0 => Item::Foreign(self.catalog.table(FOREIGN, dice)),
@@ -202,19 +226,49 @@ impl Server {
                 2 => Item::Loose,
                 3 => Item::Message { event: events.len() as u64 },
                 _ => {
-                    let table = self.catalog.table(dice.index(FOREIGN), dice);
+                    let outbox = usize::from(dice.once_in(3));
+                    let table = self.catalog.table(outbox, dice);
                     Item::Row { event: events.len() as u64, table }
                 }
             };
-            row += u64::from(!matches!(item, Item::Loose));
             if let Item::Row { event: id, .. } | Item::Message { event: id } = item {
                 let (topic, key) = (dice.below(TOPICS), dice.below(KEYS));
-                events.push(Event { id, topic, key, position: Position { commit, row }, void: false });
+                let has_remark = matches!(item, Item::Row { table, .. } if table.shape == Shape::Widened);
+                let table = table_of(&item).map(|table| table.name);
+                let (position, joined) = (Position { commit, row: 0 }, table == Some(JOINED));
+                events.push(Event { id, topic, key, position, has_remark, joined, table, void: false });
             }
             items.push(item);
         }
+        let forgotten = self.add_bodies(&mut items, &events[first..], bodiless, dice);
+        let counted = items.iter().filter(|item| !matches!(item, Item::Loose));
+        for (row, item) in (1..).zip(counted) {
+            if let Item::Row { event, .. } | Item::Message { event } = item {
+                events[*event as usize].position.row = row;
+            }
+        }
         self.transactions.push(Transaction { commit, end, items, catalog: self.catalog });
         self.wal_end = end;
+        forgotten
+    }
+
+    /// Payloads of joined events, mostly near them, before or behind.
+    fn add_bodies(&mut self, items: &mut Vec<Item>, events: &[Event], bodiless: u64, dice: &mut Dice) -> Vec<u64> {
+        let mut forgotten = Vec::new();
+        for id in events.iter().filter(|event| event.joined).map(|event| event.id) {
+            if dice.hits(bodiless) {
+                forgotten.push(id);
+                continue;
+            }
+            let is_its = |item: &Item| matches!(item, Item::Row { event, .. } if *event == id);
+            let own = items.iter().position(is_its).expect("its row is there");
+            let near = (own + dice.index(7)).saturating_sub(3).min(items.len());
+            let at = if dice.once_in(8) { dice.index(items.len() + 1) } else { near };
+            self.shown.insert(if at > own { "payload behind its event" } else { "payload before its event" });
+            let table = self.catalog.table(BODIES, dice);
+            items.insert(at, Item::Body { event: id, table });
+        }
+        forgotten
     }
 
     /// Somebody else writes WAL.
@@ -257,6 +311,11 @@ impl Server {
         let system = System { id: self.system.id + 1, ..relocated.system };
         let shown = std::mem::take(&mut self.shown);
         *self = Server { system, sessions: self.sessions, shown, ..relocated };
+    }
+
+    /// A column that was not kept of a letter, read from its table: only one can be missing.
+    pub fn read_again(&self, name: String) -> Column {
+        Column { name, kind: Type::of(MOOD), value: Some(REMARK.into()) }
     }
 
     /// A walsender starts where the slot stands. `None` while another one holds the slot.
@@ -384,16 +443,23 @@ impl Server {
 
 fn table_of(item: &Item) -> Option<Table> {
     match item {
-        Item::Row { table, .. } | Item::Foreign(table) => Some(*table),
+        Item::Row { table, .. } | Item::Body { table, .. } | Item::Foreign(table) => Some(*table),
         Item::Message { .. } | Item::ForeignMessage | Item::Loose => None,
     }
 }
 
 fn relation(Table { name, oid, shape }: Table) -> Vec<u8> {
-    let aggregate_id = if shape == Shape::Numeric { 1700 } else { 25 };
-    let mut columns = vec![("id", 20), ("aggregate_type", 25), ("aggregate_id", aggregate_id), ("payload", 3802)];
+    let numeric = if shape == Shape::Numeric { 1700 } else { 25 };
+    let mut columns = match name {
+        "bodies" => vec![("event", numeric)],
+        _ => vec![("id", 20), ("aggregate_type", 25), ("aggregate_id", numeric)],
+    };
+    if name != JOINED {
+        columns.push(("payload", 3802));
+    }
     if shape == Shape::Widened {
-        columns.insert(1, ("remark", 16385));
+        // What a joined table has under the same name would be the event's.
+        columns.insert(1, (if name == "bodies" { "note" } else { "remark" }, MOOD));
     }
     let head = Bytes::new(b'R').u32(oid).text("public").text(name).u8(b'd').u16(columns.len() as u16);
     columns.iter().fold(head, |bytes, (name, oid)| bytes.u8(0).text(name).u32(*oid).u32(u32::MAX)).0
@@ -402,6 +468,7 @@ fn relation(Table { name, oid, shape }: Table) -> Vec<u8> {
 fn item_body(item: &Item, events: &Events, encoding: Encoding) -> Vec<u8> {
     match item {
         Item::Row { event, table } => insert(&events[*event as usize], *table, encoding),
+        Item::Body { event, table } => body(*event, *table, encoding),
         Item::Message { event } => {
             let Event { id, topic, key, .. } = &events[*event as usize];
             let content = format!(
@@ -415,29 +482,52 @@ fn item_body(item: &Item, events: &Events, encoding: Encoding) -> Vec<u8> {
     }
 }
 
-fn insert(event: &Event, Table { name: _, oid, shape }: Table, encoding: Encoding) -> Vec<u8> {
-    let (aggregate_type, aggregate_id) = (format!("t{}", event.topic), event.key.to_string());
-    let payload = event.id.to_string();
-    let columns = 4 + u16::from(shape == Shape::Widened);
-    let mut bytes = Bytes::new(b'I').u32(oid).u8(b'N').u16(columns);
-    match encoding {
-        Encoding::Binary => {
-            bytes = bytes.u8(b'b').counted(&event.id.to_be_bytes());
-            if shape == Shape::Widened {
-                bytes = bytes.u8(b'b').counted(b"\xFF\xFF");
-            }
-            bytes = bytes.u8(b'b').counted(aggregate_type.as_bytes()).u8(b'b').counted(aggregate_id.as_bytes());
-            bytes.u8(b'b').counted(&[b"\x01", payload.as_bytes()].concat()).0
-        }
-        Encoding::Text => {
-            bytes = bytes.u8(b't').counted(event.id.to_string().as_bytes());
-            if shape == Shape::Widened {
-                bytes = bytes.u8(b'n');
-            }
-            bytes = bytes.u8(b't').counted(aggregate_type.as_bytes()).u8(b't').counted(aggregate_id.as_bytes());
-            bytes.u8(b't').counted(payload.as_bytes()).0
-        }
+fn insert(event: &Event, table: Table, encoding: Encoding) -> Vec<u8> {
+    let (id, topic, key) = (event.id.to_string(), format!("t{}", event.topic), event.key.to_string());
+    let id = match encoding {
+        Encoding::Binary => event.id.to_be_bytes().to_vec(),
+        Encoding::Text => id.into_bytes(),
+    };
+    let mut values = vec![id, topic.into_bytes(), key.into_bytes()];
+    if table.name != JOINED {
+        values.push(json(event.id, encoding));
     }
+    row(&values, table, encoding)
+}
+
+fn body(event: u64, table: Table, encoding: Encoding) -> Vec<u8> {
+    row(&[event.to_string().into_bytes(), json(event, encoding)], table, encoding)
+}
+
+/// The payload of an event, as jsonb.
+fn json(event: u64, encoding: Encoding) -> Vec<u8> {
+    let version: &[u8] = match encoding {
+        Encoding::Binary => b"\x01",
+        Encoding::Text => b"",
+    };
+    [version, event.to_string().as_bytes()].concat()
+}
+
+/// A table that is widened has a column more.
+fn row(values: &[Vec<u8>], Table { name: _, oid, shape }: Table, encoding: Encoding) -> Vec<u8> {
+    let tag = match encoding {
+        Encoding::Binary => b'b',
+        Encoding::Text => b't',
+    };
+    let columns = values.len() as u16 + u16::from(shape == Shape::Widened);
+    let head = Bytes::new(b'I').u32(oid).u8(b'N').u16(columns);
+    values
+        .iter()
+        .enumerate()
+        .fold(head, |bytes, (at, value)| {
+            let bytes = bytes.u8(tag).counted(value);
+            match (at, shape, encoding) {
+                (0, Shape::Widened, Encoding::Binary) => bytes.u8(b'b').counted(b"\xFF\xFF"),
+                (0, Shape::Widened, Encoding::Text) => bytes.u8(b't').counted(REMARK.as_bytes()),
+                _ => bytes,
+            }
+        })
+        .0
 }
 
 /// Writes a message as the server does.

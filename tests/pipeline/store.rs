@@ -71,7 +71,11 @@ impl Store {
         let known = |stored: &Stored| {
             stored.state != State::Gone && stored.system == system && stored.letter.position == letter.position
         };
-        if self.letters.iter().any(known) {
+        if let Some(stored) = self.letters.iter_mut().find(|stored| known(stored)) {
+            // A key that is repeated is repeated as a whole.
+            if stored.state == State::Delivered {
+                (stored.state, stored.due) = (State::Pending, now);
+            }
             return;
         }
         let event = letter.event.as_deref().expect("every event has an id").parse().expect("a number");
@@ -114,6 +118,17 @@ impl Store {
     /// True when the event's row is settled by its letter.
     pub fn has(&self, event: u64) -> bool {
         self.letters.iter().filter(|stored| self.settles(stored)).any(|stored| stored.event == event)
+    }
+
+    /// True when the event's row says that it is parked or was delivered: it is written with its letter.
+    pub fn marks(&self, event: u64) -> bool {
+        self.letters.iter().any(|stored| stored.event == event && stored.state != State::Gone)
+    }
+
+    /// True when it says what became of it in the end.
+    pub fn marks_settled(&self, event: u64) -> bool {
+        let is_settled = |stored: &Stored| matches!(stored.state, State::Delivered | State::Discarded);
+        self.letters.iter().any(|stored| stored.event == event && is_settled(stored))
     }
 
     fn settles(&self, stored: &Stored) -> bool {
@@ -205,6 +220,11 @@ impl Store {
             Outcome::Delivered => State::Delivered,
             Outcome::Rejected(_) | Outcome::PutBack => State::Pending,
         };
+    }
+
+    /// The event of a letter, by the letter's number.
+    pub fn event(&self, id: i64) -> u64 {
+        self.letters[id as usize - 1].event
     }
 
     /// A person gives one up. Answers with its event.

@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use outboxd::column::Type;
 use outboxd::config;
 use outboxd::config::{Backoff, Order, Store, UnknownTopic};
-use outboxd::dead_letter::{BEHIND, DeadLetter, Lane};
+use outboxd::dead_letter::{BEHIND, Claimed, Column, DeadLetter, Lane, PAYLOAD_MISSING};
 use outboxd::lsn::{Lsn, Position};
 use outboxd::source::System;
 
@@ -14,7 +15,8 @@ use crate::broker::{Cluster, Faults, Producer, oracle_key};
 use crate::dice::Dice;
 use crate::oracle::{Fact, Verdict};
 use crate::relay::{Relay, SENDER_TIMEOUT};
-use crate::server::{Server, TOPICS};
+use crate::rows::{self, Rows};
+use crate::server::{Server, TOPICS, Transaction};
 
 /// Which misfortunes this history has; each is how many times in `often` steps.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,11 +49,19 @@ pub struct Plan {
     pub stalls: u64,
     pub poison: u64,
     pub unfit: u64,
+    /// The application forgets a payload that should be in a table of its own, in percent.
+    pub bodiless: u64,
     /// Somebody mends what keeps an event from being published, or gives one up.
     pub mends: u64,
     pub discards: u64,
+    /// Somebody writes other rules.
+    pub reloads: u64,
     /// Later events with the key of a parked one wait behind it.
     pub parks_keys: bool,
+    /// One of the outboxes has write-back.
+    pub writes_back: bool,
+    /// Somebody locks its table.
+    pub locks: u64,
     pub long_waits: u64,
     pub faults: Faults,
 }
@@ -79,21 +89,28 @@ impl Plan {
             unfit: some(25),
             mends: some(10),
             discards: some(6),
+            reloads: some(40),
+            locks: some(25),
             long_waits: some(20),
+            bodiless: some(8),
             faults: Faults { lost_answer: some(10), world: some(10), set_up: some(5), fatal: some(3) },
             steps: dice.between(150, 700),
-            often: 1000 * dice.between(1, 6),
+            often: 1000 * dice.between(2, 6),
             rounds: dice.between(20, 80),
             relays: dice.between(1, 2) as usize,
             one_machine: dice.hits(30),
             parks_keys: dice.hits(50),
+            writes_back: dice.hits(50),
         }
     }
 }
 
-/// In peace everything arrives within this time, counted from the last event that somebody had to mend: a lease and a
-/// fence of three seconds each are the most of it.
+/// In peace everything arrives within this time, counted from the last event that somebody had to mend, and from the last letter that
+/// was delivered, because letters go one after the other: a lease and a fence of three seconds each are the most of it.
 const LIVENESS: Duration = Duration::from_secs(60);
+
+/// No message of a row has more bytes.
+const LARGEST_ROW: usize = 100;
 
 /// A relay of which nothing is known.
 const ELSEWHERE: u64 = u64::MAX;
@@ -105,14 +122,24 @@ pub struct Outside {
     born: Instant,
     pub limits: config::Limits,
     pub dead_letter: config::DeadLetters,
+    /// Of the rules in the file that relays read when they start, and when they are told.
+    pub edition: u64,
     pub server: Server,
     pub cluster: Cluster,
+    /// The rows of the outbox that has write-back; `None`: none has.
+    pub rows: Option<Rows>,
+    /// Their table is locked: nobody else writes to it.
+    pub locked_until: Instant,
+    /// So many transactions were found marked, up to where the slot stood.
+    marked: usize,
     /// Who the position table says may still be publishing; `None` after a clean leave.
     pub holder: Option<u64>,
     /// Processes that ended where the others can see it.
     pub gone: HashSet<u64>,
     /// How often a question over SQL gets no answer, in percent.
     pub sql_silent: u64,
+    /// How often a payload is forgotten, in percent.
+    bodiless: u64,
     /// What each stop said that the next start repeats.
     pub stops: Vec<u64>,
     pub rejected: u64,
@@ -136,8 +163,8 @@ impl Outside {
         self.now + Duration::from_millis(self.dice.below(within_ms))
     }
 
-    /// A relay says that this event cannot be published: it must be right.
-    pub fn reject(&mut self, letter: &DeadLetter, system: System) {
+    /// A relay says that this event cannot be published, by the rules of this edition or a later one: it must be right.
+    pub fn reject(&mut self, letter: &DeadLetter, system: System, edition: u64) {
         let id: u64 = letter.event.as_deref().expect("every event has an id").parse().expect("a number");
         let known = &self.cluster.events[id as usize];
         promised!(letter.position == known.position, "rejected {letter:?}, which is {known:?}");
@@ -150,11 +177,22 @@ impl Outside {
             };
             promised!(self.handed.iter().any(is_before), "parked behind nothing: {letter:?}");
             self.cluster.felt("parked behind");
+        } else if letter.rejection.reason == PAYLOAD_MISSING && letter.rejection.message.contains("limits.") {
+            promised!(self.cluster.crowded.contains(&id), "few rows had to wait: {letter:?}");
+            self.cluster.felt("payload given up");
         } else {
             promised!(self.cluster.spoiled.contains(&id), "rejected an innocent: {letter:?}");
         }
+        if letter.rejection.reason == PAYLOAD_MISSING {
+            self.cluster.felt("payload missing");
+        }
         if letter.rejection.reason == "refused" {
             promised!(letter.rejection.message.contains(&topic), "rejected without naming the topic: {letter:?}");
+            let is_so = |(event, by): &(u64, u64)| *event == id && *by >= edition;
+            promised!(
+                self.cluster.refused.iter().any(is_so),
+                "rejected for what rules before edition {edition} made of it: {letter:?}"
+            );
         }
         self.cluster.felt("event parked");
         self.handed.push((system.id, letter.lane.clone(), letter.position));
@@ -179,9 +217,30 @@ impl Outside {
         }
     }
 
+    /// A column that was not kept of a letter is looked for in its table, or in that of payloads.
+    pub fn complete(&self, letter: &mut Claimed, name: String) {
+        let found = match name.as_str() {
+            "public.bodies.payload" => {
+                let id = letter.columns.iter().find(|column| column.name == "id").and_then(|id| id.value.clone());
+                let id = id.expect("a row has an id");
+                let event: u64 = std::str::from_utf8(&id).expect("text").parse().expect("a number");
+                let is_there = !self.cluster.bodiless.contains(&event);
+                is_there.then(|| Column { name, kind: Type::of(Type::JSONB), value: Some(id) })
+            }
+            // Nothing else was ever there.
+            _ if name.starts_with("public.bodies.") => None,
+            _ => Some(self.server.read_again(name)),
+        };
+        if let Some(column) = found {
+            letter.not_kept.retain(|missing| *missing != column.name);
+            letter.columns.push(column);
+        }
+    }
+
     /// What kept an event from being published is mended.
     fn mend(&mut self) {
-        for spoiled in [&mut self.cluster.poison, &mut self.cluster.unfit] {
+        let Cluster { poison, unfit, bodiless, .. } = &mut self.cluster;
+        for spoiled in [poison, unfit, bodiless] {
             if let Some(event) = spoiled.iter().min().copied() {
                 spoiled.remove(&event);
             }
@@ -191,13 +250,20 @@ impl Outside {
 
     /// The same, for all that are parked.
     fn mend_parked(&mut self) {
-        let Cluster { poison, unfit, store, .. } = &mut self.cluster;
-        [poison, unfit].into_iter().for_each(|spoiled| spoiled.retain(|event| !store.has(*event)));
+        let Cluster { poison, unfit, bodiless, store, .. } = &mut self.cluster;
+        [poison, unfit, bodiless].into_iter().for_each(|spoiled| spoiled.retain(|event| !store.has(*event)));
     }
 
     fn commit(&mut self) {
         let first = self.cluster.events.len();
-        self.server.commit(&mut self.cluster.events, &mut self.dice);
+        let bodiless = self.server.commit(self.bodiless, &mut self.cluster.events, &mut self.dice);
+        self.cluster.spoiled.extend(&bodiless);
+        self.cluster.bodiless.extend(bodiless);
+        let rows = self.server.transactions.last().map_or(0, Transaction::rows);
+        if rows > self.limits.join || rows * LARGEST_ROW > self.limits.memory as usize {
+            let joined = self.cluster.events[first..].iter().filter(|event| event.joined);
+            self.cluster.crowded.extend(joined.map(|event| event.id));
+        }
         for event in &self.cluster.events[first..] {
             let key = oracle_key(&format!("outbox.event.t{}", event.topic), &event.key.to_string());
             // The server skips a transaction whose commit lies before the slot's position.
@@ -210,8 +276,49 @@ impl Outside {
     /// Where later events may pass a parked one, order does not bind those that may come to be parked.
     fn excuse(&mut self) {
         if self.dead_letter.order == Order::Skip {
-            let Cluster { spoiled, judge, .. } = &mut self.cluster;
-            spoiled.iter().for_each(|event| judge.exempt(&event.to_string()));
+            let Cluster { spoiled, crowded, judge, .. } = &mut self.cluster;
+            spoiled.union(crowded).for_each(|event| judge.exempt(&event.to_string()));
+        }
+    }
+
+    /// True when the event has a row that can be marked.
+    pub fn has_row(&self, event: u64) -> bool {
+        self.rows.is_some() && self.cluster.events[event as usize].table == Some(rows::TABLE)
+    }
+
+    /// Somebody's lock keeps this event's row from being written to.
+    pub fn is_locked(&self, event: u64) -> bool {
+        self.now < self.locked_until && self.has_row(event)
+    }
+
+    /// An UPDATE says that the event is published: its row, if it is still there, is marked.
+    pub fn write_back(&mut self, event: u64) {
+        let known = &self.cluster.events[event as usize];
+        if let Some(rows) = self.rows.as_mut().filter(|_| !known.void) {
+            rows.publish(known, self.server.system.id);
+        }
+    }
+
+    /// No row of the outbox that has write-back lies before a confirmed position and is not marked.
+    pub fn judge_rows(&mut self, confirmed: Lsn) {
+        let Some(rows) = &self.rows else { return };
+        let passed = self.server.transactions[self.marked..].iter().take_while(|it| it.commit < confirmed);
+        for transaction in passed {
+            for event in transaction.events().filter(|event| self.has_row(*event)) {
+                let is_marked = rows.has(event) || self.cluster.store.marks(event);
+                promised!(is_marked, "{confirmed} is confirmed, and the row of event {event} is not marked");
+            }
+            self.marked += 1;
+        }
+    }
+
+    /// In the end every row says what became of it.
+    fn judge_all_rows(&self) {
+        let Some(rows) = &self.rows else { return };
+        let events = self.server.transactions.iter().flat_map(|transaction| transaction.events());
+        for event in events.filter(|event| self.has_row(*event)) {
+            let is_marked = rows.has(event) || self.cluster.store.marks_settled(event);
+            promised!(is_marked, "the row of event {event} is not marked in the end");
         }
     }
 
@@ -244,6 +351,7 @@ impl World {
             memory: dice.between(1200, 12_000),
             window: dice.between(2, 40) as usize,
             event: 1 << 20,
+            join: dice.between(1, 30) as usize,
             settle: Duration::from_millis(dice.between(5, 500)),
             shutdown: Duration::from_millis(2500),
             primary_grace: Duration::from_millis(500),
@@ -268,11 +376,16 @@ impl World {
             born: now,
             limits,
             dead_letter,
+            edition: 0,
             server: Server::new(now),
             cluster: Cluster::new(plan.faults, !plan.parks_keys, now),
+            rows: plan.writes_back.then(Rows::default),
+            locked_until: now,
+            marked: 0,
             holder: None,
             gone: HashSet::new(),
             sql_silent: plan.sql_silent,
+            bodiless: plan.bodiless,
             stops: Vec::new(),
             rejected: 0,
             handed: Vec::new(),
@@ -295,11 +408,13 @@ impl World {
         self.go_on_until(World::is_confirmed);
         self.outside.mend_parked();
         self.go_on_until(World::is_complete);
+        self.outside.judge_all_rows();
         self.leave_cleanly();
     }
 
     fn go_on_until(&mut self, is_done: impl Fn(&World) -> bool) {
         let (mut since, mut rejected) = (self.outside.now, self.outside.rejected);
+        let mut letters = self.outside.cluster.store.open().count();
         while !is_done(self) {
             self.round();
             let mut relays = self.posts.iter().filter_map(|post| post.relay.as_ref());
@@ -308,9 +423,11 @@ impl World {
                 self.outside.mend_parked();
             }
             let Outside { now, rejected: parked, .. } = self.outside;
-            if parked > rejected {
+            let open = self.outside.cluster.store.open().count();
+            if parked > rejected || open < letters {
                 (since, rejected) = (now, parked);
             }
+            letters = open;
             promised!(now < since + LIVENESS, "not delivered within {LIVENESS:?}: {}", self.describe());
         }
     }
@@ -328,10 +445,10 @@ impl World {
 
     fn make_peace(&mut self) {
         self.outside.note(|| "peace".into());
-        let Plan { relays, one_machine, parks_keys, .. } = self.plan;
-        self.plan = Plan { relays, one_machine, parks_keys, ..Plan::default() };
-        let Outside { cluster, server, now, sql_silent, .. } = &mut self.outside;
-        *sql_silent = 0;
+        let Plan { relays, one_machine, parks_keys, writes_back, .. } = self.plan;
+        self.plan = Plan { relays, one_machine, parks_keys, writes_back, ..Plan::default() };
+        let Outside { cluster, server, now, sql_silent, bodiless, locked_until, .. } = &mut self.outside;
+        (*sql_silent, *bodiless, *locked_until) = (0, 0, *now);
         cluster.faults = Faults::default();
         cluster.unready = [false; TOPICS as usize];
         cluster.full = false;
@@ -355,7 +472,9 @@ impl World {
 
     fn is_complete(&self) -> bool {
         let cluster = &self.outside.cluster;
-        self.is_confirmed() && cluster.judge.open() == 0 && cluster.store.open().count() == 0
+        let mut relays = self.posts.iter().filter_map(|post| post.relay.as_ref());
+        let is_reloading = relays.any(|relay| relay.pipeline.is_reloading());
+        self.is_confirmed() && cluster.judge.open() == 0 && cluster.store.open().count() == 0 && !is_reloading
     }
 
     /// A clean stop confirms all, so the next start publishes nothing again.
@@ -364,7 +483,7 @@ impl World {
         let stops = self.outside.stops.len();
         let now = self.outside.now;
         let mut relays = self.posts.iter_mut().filter_map(|post| post.relay.as_mut());
-        relays.find(|relay| relay.is_linked()).expect("complete means streaming").pipeline.stop(now);
+        relays.find(|relay| relay.is_linked()).expect("complete means streaming").stop(now);
         let end = now + self.outside.limits.shutdown + Duration::from_secs(1);
         while self.outside.stops.len() == stops {
             promised!(self.outside.now < end, "no end of a clean stop: {}", self.describe());
@@ -393,7 +512,8 @@ impl World {
         let (stop, long_wait) = (strikes(plan.stops), strikes(plan.long_waits));
         let (astray, unready, stall) = (strikes(plan.astray), strikes(plan.unready), strikes(plan.stalls));
         let (poison, unfit) = (strikes(plan.poison), strikes(plan.unfit));
-        let (mend, discard) = (strikes(plan.mends), strikes(plan.discards));
+        let (mend, discard, reload) = (strikes(plan.mends), strikes(plan.discards), strikes(plan.reloads));
+        let lock = strikes(plan.locks) && plan.writes_back;
         if cut {
             outside.disturb("cut");
             outside.server.session = None;
@@ -436,11 +556,18 @@ impl World {
         if poison || unfit {
             self.spoil(poison);
         }
+        if lock {
+            self.outside.disturb("table locked");
+            self.outside.locked_until = self.outside.later(4000);
+        }
         if mend {
             self.outside.mend();
         }
         if discard {
             self.outside.discard();
+        }
+        if reload {
+            self.reload(at);
         }
         if long_wait {
             self.outside.disturb("long wait");
@@ -512,7 +639,7 @@ impl World {
         if post.relay.is_none() && outside.now >= post.restart_at {
             self.started += 1;
             outside.note(|| format!("relay {} starts", self.started));
-            post.relay = Some(Relay::new(self.started, &outside.limits, &outside.dead_letter, outside.now));
+            post.relay = Some(Relay::new(self.started, outside));
         }
     }
 
@@ -561,8 +688,13 @@ impl World {
 
     fn fail_over(&mut self) {
         self.outside.disturb("fail over");
-        let Outside { server, cluster, dice, .. } = &mut self.outside;
-        server.fail_over(cluster.store.durable(server.system), &mut cluster.events, dice);
+        let Outside { server, cluster, rows, marked, dice, .. } = &mut self.outside;
+        let marks = rows.as_ref().map_or(Lsn::ZERO, |rows| rows.durable(server.system.id));
+        server.fail_over(cluster.store.durable(server.system).max(marks), &mut cluster.events, dice);
+        if rows.as_mut().is_some_and(|rows| rows.fail_over(dice)) {
+            cluster.felt.insert("write-back undone");
+        }
+        *marked = 0;
         cluster.store.fail_over(|event| cluster.events[event as usize].void, dice);
         for event in cluster.events.iter().filter(|event| event.void) {
             cluster.judge.void(&event.id.to_string());
@@ -579,8 +711,9 @@ impl World {
     /// The database goes to another cluster, letters and all.
     fn relocate(&mut self) {
         self.outside.disturb("relocation");
-        let Outside { server, cluster, .. } = &mut self.outside;
+        let Outside { server, cluster, marked, .. } = &mut self.outside;
         server.relocate();
+        *marked = 0;
         if cluster.store.open().next().is_some() {
             cluster.felt("letters relocated");
         }
@@ -619,6 +752,18 @@ impl World {
         }
     }
 
+    /// Somebody writes other rules, and tells one of the processes.
+    fn reload(&mut self, at: usize) {
+        let outside = &mut self.outside;
+        outside.edition += 1;
+        outside.dead_letter.max_parked_keys = outside.dice.between(1, 3) as usize;
+        let edition = outside.edition;
+        outside.note(|| format!("reload of edition {edition}"));
+        if let Some(relay) = &mut self.posts[at].relay {
+            relay.reload(outside);
+        }
+    }
+
     fn truncate(&mut self) {
         for relay in self.posts.iter_mut().filter_map(|post| post.relay.as_mut()) {
             relay.truncate(&mut self.outside);
@@ -630,6 +775,7 @@ impl World {
         for relay in self.posts.iter_mut().filter_map(|post| post.relay.as_mut()) {
             relay.judge(&mut self.outside);
         }
+        self.outside.judge_rows(self.outside.server.confirmed);
         let Outside { cluster, server, .. } = &mut self.outside;
         cluster.judge.observe(&Fact::Confirmed(server.confirmed));
         if let Some(violation) = cluster.judge.so_far().violations.first() {
@@ -668,7 +814,7 @@ fn trouble(relay: &mut Relay, outside: &mut Outside, [half_open, deaf, mute, sto
     }
     if stop {
         outside.disturb("stop");
-        relay.pipeline.stop(outside.now);
+        relay.stop(outside.now);
     }
     if astray {
         outside.disturb("producer astray");

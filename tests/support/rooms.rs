@@ -7,6 +7,7 @@ use std::process::Command;
 
 /// The rooms that are pure; `sink` and `source` only as far as they are.
 const LIB: &str = "
+pub mod calendar;
 pub mod cloudevents;
 pub mod column;
 pub mod config;
@@ -20,6 +21,7 @@ pub mod record;
 pub mod route;
 pub mod sink;
 pub mod source;
+pub mod spelling;
 pub mod template;
 pub mod trace;
 ";

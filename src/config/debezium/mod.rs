@@ -290,14 +290,11 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> (Debezium, Columns) {
 fn columns(options: &Options) -> Columns {
     let named = |option: &str, usual: &str| options.text(option).unwrap_or(usual).to_owned();
     Columns {
-        id: named("table.field.event.id", "id"),
         aggregate_type: Some(named("route.by.field", "aggregatetype")),
         aggregate_id: Some(named("table.field.event.key", "aggregateid")),
         event_type: Some(named("table.field.event.type", "type")),
-        payload: named("table.field.event.payload", "payload"),
         timestamp: options.text("table.field.event.timestamp").map(str::to_owned),
-        headers: None,
-        partition: None,
+        ..Columns::bare(&named("table.field.event.id", "id"), &named("table.field.event.payload", "payload"))
     }
 }
 

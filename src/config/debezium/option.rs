@@ -1,12 +1,13 @@
 //! Which options there are, and what each may hold: names and texts enter, those that are known and valid leave.
 
 use super::super::document::Reader;
-use super::super::error::{self, Fault};
+use super::super::error::Fault;
 use super::super::value;
 use super::{
     BINARY, BINARY_MODES, BYTES, DECIMAL_FORMATS, DECIMAL_MODES, EMPTY_ARRAYS, HSTORE_MODES, INTERVAL_MODES, JSON,
     MISSING, NULLS, SIMPLE, STRING, TIME_MODES, java, placements,
 };
+use crate::spelling::nearest;
 
 /// The options that were typed, each of them valid by itself.
 pub(super) struct Options(Vec<(String, String)>);
@@ -168,7 +169,7 @@ fn unknown(name: &str, known: &[(String, Holds)]) -> Fault {
     let fault = Fault::new("is no option of the event router, of a converter, or that changes a record");
     let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
     let bare = name.strip_prefix("transforms.").and_then(|rest| rest.split_once('.')).map(|(_, bare)| bare);
-    match (bare.filter(|bare| names.contains(bare)), error::nearest(name, &names)) {
+    match (bare.filter(|bare| names.contains(bare)), nearest(name, &names)) {
         (Some(bare), _) => fault.hint(format!("write \"{bare}\": here it stands without transforms and an alias")),
         (None, Some(near)) => fault.hint(format!("did you mean \"{near}\"?")),
         (None, None) => fault

@@ -130,7 +130,7 @@ fn what_is_wrong_is_said_with_line_field_and_what_is_allowed() {
         ("[[limits]]", "f.toml:5: limits: expected a table, got an array\n  hint: write [limits]"),
         (
             "[[outbox]]\nlabel = 'x'",
-            "f.toml:6: unknown field \"outbox.label\"\n  hint: known here: table, message_prefix, preset, debezium, columns",
+            "f.toml:6: unknown field \"outbox.label\"\n  hint: known here: table, message_prefix, preset, debezium, columns, join, writeback",
         ),
         ("[limits]\nsettle = 5", "f.toml:6: limits.settle: expected a duration such as \"5s\", got an integer"),
         (
@@ -505,6 +505,8 @@ fn the_reference_is_valid_and_shows_the_defaults() {
             "key_template",
             "header_templates",
             "debezium",
+            "join",
+            "writeback",
         ]),
         &[],
     )
@@ -517,6 +519,43 @@ fn the_reference_is_valid_and_shows_the_defaults() {
     assert_eq!(typed(&config.rules.routes[0].key), "{id}");
     let least = bare.replace("#url = ", "url = ").replace("#brokers = ", "brokers = ");
     assert_eq!(load(&least, &[]).unwrap().postgres.connection.hosts.len(), 2);
+}
+
+#[test]
+fn payloads_may_be_in_a_second_table() {
+    let join = |text: &str| load(&format!("{LEAST}\n{text}"), &[]).unwrap().outbox.remove(0).join.unwrap();
+    let same = join("[[outbox]]\njoin = { table = 'bodies', on = 'body_id' }");
+    assert_eq!((same.schema.as_str(), same.table.as_str()), ("public", "bodies"));
+    assert_eq!((same.event_column.as_str(), same.payload_column.as_str()), ("body_id", "body_id"));
+    let other = join("[[outbox]]\njoin = { table = 'app.bodies', on = ' body = id ' }");
+    assert_eq!((other.event_column.as_str(), other.payload_column.as_str()), ("body", "id"));
+    assert_eq!(other.qualified("payload"), "app.bodies.payload");
+    // A preset has its own, beside its table; what is typed weighs more.
+    let usual = join("[[outbox]]\npreset = 'openg2p'\ntable = 'registry.outgoing_raw_data'");
+    assert_eq!(usual.qualified(&usual.payload_column), "registry.outgoing_raw_data_payloads.change_request_id");
+    let typed = join("[[outbox]]\npreset = 'openg2p'\njoin = { table = 'x', on = 'y' }");
+    assert_eq!(typed.qualified(&typed.payload_column), "public.x.y");
+    assert_eq!(load(LEAST, &[]).unwrap().limits.join, 10_000);
+}
+
+#[test]
+fn a_second_table_is_one_outboxs_and_no_outbox() {
+    for (text, expected) in [
+        ("message_prefix = 'x'\njoin = { table = 'a', on = 'b' }", "outbox.join: needs a table"),
+        ("join = { table = 'a' }", "outbox.join.on is required"),
+        ("join = { on = 'a' }", "outbox.join.table is required"),
+        ("join = { table = 'a.b.c', on = 'x' }", "outbox.join.table: \"a.b.c\" is not a table's name"),
+        ("join = { table = 'a', on = 'x =' }", "outbox.join.on: \"x =\" names no column"),
+        ("table = 'a'\njoin = { table = 'public.a', on = 'x' }", "a table that is joined is an outbox itself"),
+        ("join = { table = 'a', on = 'x' }\n[[outbox]]\ntable = 'a'", "a table that is joined is an outbox itself"),
+        (
+            "table = 'a'\njoin = { table = 'c', on = 'x' }\n[[outbox]]\ntable = 'b'\njoin = { table = 'c', on = 'y' }",
+            "a block above joins the same table",
+        ),
+    ] {
+        let told = refusal(load(&format!("{LEAST}\n[[outbox]]\n{text}"), &[]));
+        assert!(told.contains(expected), "{text}: {told}");
+    }
 }
 
 #[test]
@@ -550,7 +589,7 @@ fn the_examples_of_the_document_are_valid() {
     let markdown = reference_markdown();
     let examples: Vec<&str> =
         markdown.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 7);
     for example in examples {
         let example = example.replace("{ file = \"/run/secrets/kafka\" }", "'x'");
         // Each shows some sections; the two urls are alternatives.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{BATCH, Look, Parcel, Stock, Wanted};
 use crate::config::{Order, UnknownTopic};
-use crate::dead_letter::{Claimed, Column, DeadLetter, Origin};
+use crate::dead_letter::{Claimed, Column, DeadLetter};
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::sink::kafka::Kafka;
@@ -38,26 +38,30 @@ pub(super) async fn store(
 ) -> Result<Claim> {
     let catalog = connect(&wanted).await?;
     catalog.make_durable().await?;
+    let stamps = catalog.stamps(&wanted.outboxes).await?;
+    if !stamps.is_empty() {
+        catalog.await_visible(batch.iter().map(|parcel| parcel.letter.xid)).await?;
+    }
     // Letters of one history at a time: positions mean nothing without it.
     for letters in batch.chunk_by(|one, other| one.system == other.system) {
         let desk = Desk { system: letters[0].system, ..desk.clone() };
         let letters: Vec<DeadLetter> = letters.iter().map(|parcel| parcel.letter.clone()).collect();
-        if catalog.store_letters(&desk, &letters, patience).await? == Claim::Lost {
+        if catalog.store_letters(&desk, &letters, patience, &stamps).await? == Claim::Lost {
             return Ok(Claim::Lost);
         }
     }
-    await_standbys(&catalog, &wanted, &desk).await?;
+    await_standbys(&catalog, &wanted, &desk.slot).await?;
     Ok(Claim::Ours)
 }
 
-/// A slot that survives a promotion must not pass an event whose letter does not: its standbys have the letter first.
-/// Likewise nothing is built on what a letter became before they know it.
-async fn await_standbys(catalog: &Catalog, wanted: &Wanted, desk: &Desk) -> Result<()> {
+/// A slot that survives a promotion must not pass an event whose letter, or whose row as it was written back, does not: its
+/// standbys have that first. Likewise nothing is built on what a letter became before they know it.
+pub(in crate::relay) async fn await_standbys(catalog: &Catalog, wanted: &Wanted, slot: &str) -> Result<()> {
     let lsn: Lsn = catalog.wal_end().await?;
     let end = Instant::now() + STANDBYS_WITHIN.min(wanted.limits.sql);
-    while !catalog.standbys_have(&desk.slot, lsn).await? {
+    while !catalog.standbys_have(slot, lsn).await? {
         if Instant::now() >= end {
-            return Err(Error::transient("a standby of synchronized_standby_slots has not received the dead letters"));
+            return Err(Error::transient("a standby of synchronized_standby_slots has not received what was written"));
         }
         tokio::time::sleep(STANDBYS).await;
     }
@@ -85,7 +89,7 @@ pub(super) async fn load(wanted: Wanted, desk: Desk, from: Position) -> Result<S
     };
     // The slot passes the rows of these letters.
     if !letters.is_empty() {
-        await_standbys(&catalog, &wanted, &desk).await?;
+        await_standbys(&catalog, &wanted, &desk.slot).await?;
     }
     Ok(Stock { letters, until, lanes, pause, topics })
 }
@@ -97,7 +101,8 @@ pub(super) async fn remember(wanted: Wanted, desk: Desk, topics: Vec<String>) ->
 pub(super) async fn settle(wanted: Wanted, desk: Desk, settled: Vec<SettledLetter>) -> Result<Claim> {
     let catalog = connect(&wanted).await?;
     catalog.make_durable().await?;
-    catalog.settle_letters(&desk, &settled).await
+    let stamps = catalog.stamps(&wanted.outboxes).await?;
+    catalog.settle_letters(&desk, &settled, &stamps).await
 }
 
 /// What to look for.
@@ -119,7 +124,7 @@ impl Looking {
             // A key that goes live must not be found parked by whoever follows.
             true => {
                 let open = catalog.open_lanes(&desk).await?;
-                await_standbys(&catalog, &wanted, &desk).await.is_ok().then_some(open)
+                await_standbys(&catalog, &wanted, &desk.slot).await.is_ok().then_some(open)
             }
             false => None,
         };
@@ -145,16 +150,12 @@ impl Looking {
     }
 }
 
-/// Reads these columns of a letter's row from the table, as far as they are still there.
+/// Reads these columns of a letter's row from its tables, as far as they are still there.
 pub(super) async fn complete(wanted: Wanted, letter: &Claimed, columns: Vec<String>) -> Result<Vec<Column>> {
-    let Origin::Table(schema, name) = &letter.origin else { return Ok(Vec::new()) };
     let Some(outbox) = block(&wanted.outboxes, &letter.origin) else { return Ok(Vec::new()) };
-    let id_column = &outbox.columns.id;
-    let id = letter.columns.iter().find(|column| column.name == *id_column).and_then(|column| column.value.clone());
-    let Some(id) = id.and_then(|id| String::from_utf8(id).ok()) else { return Ok(Vec::new()) };
     let catalog = connect(&wanted).await?;
-    match catalog.read_columns(schema, name, id_column, &id, &columns, wanted.limits.event).await {
-        Ok(columns) => Ok(columns.unwrap_or_default()),
+    match catalog.read_again(outbox, &letter.columns, &columns, wanted.limits.event).await {
+        Ok(columns) => Ok(columns),
         Err(error) if error.sqlstate().is_some_and(|code| code.starts_with("42") || code == QUERY_CANCELED) => {
             // A missing right, or a table that is searched for too long: that is no outage, and must come to an end.
             tracing::warn!(

@@ -1,6 +1,7 @@
 //! Dates, times and intervals, in the form that `time.precision.mode` and `interval.handling.mode` give them.
 
 use super::datum::Datum;
+use crate::calendar::date_of;
 use crate::config::debezium::{IntervalMode, TimeMode};
 use crate::source::outbox::{parse_time, unix_micros};
 
@@ -123,7 +124,7 @@ fn iso(micros: i64, digits: Option<usize>) -> String {
 }
 
 pub(super) fn iso_date(days: i64) -> String {
-    let (year, month, day) = civil(days);
+    let (year, month, day) = date_of(days);
     match year {
         ..0 => format!("-{:04}-{month:02}-{day:02}", -year),
         0..10_000 => format!("{year:04}-{month:02}-{day:02}"),
@@ -152,20 +153,8 @@ pub(super) fn java_date(millis: i64) -> String {
     const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let days = millis.div_euclid(86_400_000);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = date_of(days);
     let weekday = WEEKDAYS[days.rem_euclid(7) as usize];
     let clock = iso_clock(millis.rem_euclid(86_400_000) / 1000 * 1_000_000, Some(0));
     format!("{weekday} {} {day:02} {clock} UTC {year}", MONTHS[month as usize - 1])
-}
-
-/// Year, month and day of a day since 1970, proleptic Gregorian (Howard Hinnant's algorithm).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days - era * 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day_of_year - (153 * shifted + 2) / 5 + 1)
 }

@@ -151,7 +151,7 @@ pub enum TableKind {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Its type.
+    /// Its type as the stream tells it: of a domain, the one below it.
     pub kind: Type,
     /// Its type as SQL writes it: `character varying(20)`.
     pub type_name: String,
@@ -188,6 +188,19 @@ impl fmt::Display for Transaction {
         f.write_str(")")
     }
 }
+
+/// The columns of a table, each with the type at the bottom of its domains, whose name the stream tells; the modifier is the column's own
+/// there, too.
+const COLUMNS: &str = "WITH RECURSIVE layer AS ( \
+         SELECT attnum, atttypid AS type FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+         UNION ALL SELECT layer.attnum, t.typbasetype FROM layer JOIN pg_type AS t ON t.oid = layer.type \
+         WHERE t.typtype = 'd') \
+     SELECT a.attname::text, n.nspname::text, t.typname::text, a.atttypid, a.atttypmod, \
+         format_type(a.atttypid, a.atttypmod), a.attnotnull \
+     FROM pg_attribute AS a JOIN layer ON layer.attnum = a.attnum \
+     JOIN pg_type AS t ON t.oid = layer.type AND t.typtype <> 'd' \
+     JOIN pg_namespace AS n ON n.oid = t.typnamespace \
+     WHERE a.attrelid = $1 ORDER BY a.attnum";
 
 impl Catalog {
     /// Asks who and where the server is.
@@ -293,14 +306,12 @@ impl Catalog {
                    JOIN pg_namespace AS n ON n.oid = c.relnamespace \
                    WHERE n.nspname::text = $1 AND c.relname::text = $2 AND c.relkind IN ('r', 'p')";
         let Some(row) = self.row(&what, sql, &[&schema, &name]).await? else { return Ok(None) };
-        let sql = "SELECT attname::text, atttypid, atttypmod, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute \
-                   WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
-        let columns = self.rows(&what, sql, &[&row.get::<_, u32>(0)]).await?;
+        let columns = self.rows(&what, COLUMNS, &[&row.get::<_, u32>(0)]).await?;
         let column = |row: &tokio_postgres::Row| Column {
             name: row.get(0),
-            kind: Type { oid: row.get(1), modifier: row.get(2) },
-            type_name: row.get(3),
-            not_null: row.get(4),
+            kind: Type { oid: Type::named(row.get(1), row.get(2)).unwrap_or(row.get(3)), modifier: row.get(4) },
+            type_name: row.get(5),
+            not_null: row.get(6),
         };
         Ok(Some(Table {
             kind: if row.get(1) { TableKind::Partitioned } else { TableKind::Ordinary },

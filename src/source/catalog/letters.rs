@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::{PgLsn, ToSql};
 
-use super::{Catalog, Claim};
+use super::{Catalog, Claim, Stamp};
 use crate::column::Type;
 use crate::dead_letter::{BEHIND, Claimed, Column, DeadLetter, KnownLetter, Lane, OpenLane, Origin, Outcome};
 use crate::error::Result;
@@ -109,14 +109,22 @@ impl Catalog {
     /// is. `Claim::Lost`: nothing was stored.
     ///
     /// A letter that is only behind another has not been tried, and is due at once.
-    pub async fn store_letters(&self, desk: &Desk, letters: &[DeadLetter], patience: Patience) -> Result<Claim> {
+    ///
+    /// The rows of letters whose tables have a stamp are written to in the same statement.
+    pub async fn store_letters(
+        &self,
+        desk: &Desk,
+        letters: &[DeadLetter],
+        patience: Patience,
+        stamps: &[Stamp],
+    ) -> Result<Claim> {
         let sheet = Sheet::of(letters);
         let (system, timeline) = desk.history();
         let (attempts, first) = (i32::try_from(patience.attempts).unwrap_or(i32::MAX), seconds(patience.first));
         let mut parameters: Vec<&(dyn ToSql + Sync)> =
             vec![&desk.slot, &desk.leader, &system, &timeline, &attempts, &first];
         parameters.extend(sheet.parameters());
-        let row = self.row(&about("store", &desk.slot), &sql::store(desk.pid), &parameters).await?;
+        let row = self.row(&about("store", &desk.slot), &sql::store(desk.pid, stamps), &parameters).await?;
         Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
     }
 
@@ -186,8 +194,9 @@ impl Catalog {
         Ok(letters)
     }
 
-    /// Writes what became of tries, all or none; of letters only that are still ours. `Claim::Lost`: nothing was written.
-    pub async fn settle_letters(&self, desk: &Desk, settled: &[SettledLetter]) -> Result<Claim> {
+    /// Writes what became of tries, all or none; of letters only that are still ours, and into the rows of tables that have a
+    /// stamp. `Claim::Lost`: nothing was written.
+    pub async fn settle_letters(&self, desk: &Desk, settled: &[SettledLetter], stamps: &[Stamp]) -> Result<Claim> {
         let ids: Vec<i64> = settled.iter().map(|letter| letter.id).collect();
         let owners: Vec<&str> = settled.iter().map(|letter| letter.owner.as_str()).collect();
         let pauses: Vec<f64> = settled.iter().map(|letter| seconds(letter.pause)).collect();
@@ -206,7 +215,7 @@ impl Catalog {
         }
         let parameters: [&(dyn ToSql + Sync); 8] =
             [&desk.slot, &desk.leader, &ids, &outcomes, &reasons, &messages, &pauses, &owners];
-        let row = self.row(&about("settle", &desk.slot), &sql::settle(desk.pid), &parameters).await?;
+        let row = self.row(&about("settle", &desk.slot), &sql::settle(desk.pid, stamps), &parameters).await?;
         Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
     }
 
@@ -242,7 +251,7 @@ impl Catalog {
     /// The slot may still send what lies behind `confirmed`, and the letter says then that its event is done. A slot of
     /// another cluster sends nothing of this one.
     pub async fn forget_letters(&self, desk: &Desk, confirmed: Lsn, older_than: Duration, most: usize) -> Result<u64> {
-        // A settled letter never changes, so it needs no lock before it is deleted.
+        // A delivered letter opens again only when its row is repeated, by whoever asks this one errand later.
         let sql = format!(
             "WITH old AS MATERIALIZED ( \
                  SELECT d.id FROM outboxd.dead_letter AS d \
@@ -282,45 +291,6 @@ impl Catalog {
     pub async fn wal_end(&self) -> Result<Lsn> {
         let row = self.row("cannot ask where the WAL ends", "SELECT pg_current_wal_flush_lsn()", &[]).await?;
         Ok(row.map_or(Lsn::ZERO, |row| Lsn(row.get::<_, PgLsn>(0).into())))
-    }
-
-    /// Reads columns of a table's row again, as the stream would send them; those that the table no longer has are left
-    /// out. `None`: there is no such row, or more than one.
-    pub async fn read_columns(
-        &self,
-        schema: &str,
-        table: &str,
-        id_column: &str,
-        id: &str,
-        columns: &[String],
-        most: u64,
-    ) -> Result<Option<Vec<Column>>> {
-        let Some(found) = self.table(schema, table).await? else { return Ok(None) };
-        let known = |name: &str| found.columns.iter().find(|column| column.name == name);
-        let Some(key) = known(id_column) else { return Ok(None) };
-        let wanted: Vec<&super::Column> = columns.iter().filter_map(|name| known(name)).collect();
-        if wanted.is_empty() {
-            return Ok(None);
-        }
-        let what = format!("cannot read a row of table {schema}.{table} again");
-        self.execute(&what, sql::PRINT_AS_STREAMED, self.limit).await?;
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = match self.rows(&what, &sql::read(schema, table, key, &wanted), &[&id, &most]).await {
-            Ok(rows) => rows,
-            // The id is no value of its column's type, which was another one when the letter was stored.
-            Err(error) if error.sqlstate().is_some_and(|code| code.starts_with("22")) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let [row] = &rows[..] else { return Ok(None) };
-        if row.get::<_, i64>(0) > most {
-            return Ok(None);
-        }
-        let read = |(at, column): (usize, &&super::Column)| Column {
-            name: column.name.clone(),
-            kind: column.kind,
-            value: row.get(at + 1),
-        };
-        Ok(Some(wanted.iter().enumerate().map(read).collect()))
     }
 
     /// Leaves word that the relay has paused; a pause that is there already stays as it is. `Claim::Lost`: no word was left.
@@ -524,6 +494,7 @@ mod tests {
         DeadLetter {
             position: Position { commit: Lsn(7), row: u64::MAX },
             committed_at: i64::MIN,
+            xid: 1,
             origin: Origin::Table("public".to_owned(), "outbox".to_owned()),
             event: Some("a\0b".to_owned()),
             event_type: None,

@@ -5,12 +5,14 @@
 //! grants; what needs `pg_read_all_stats` is `None` without it. Failures carry their SQLSTATE, also when the server
 //! ended the session between two statements.
 
+mod again;
 mod facts;
 mod letters;
 mod mail;
 mod place;
 mod quote;
 mod session;
+mod stamp;
 pub mod survey;
 mod verdict;
 
@@ -26,6 +28,7 @@ pub use letters::{Desk, LetterCounts, Letters, Patience, SettledLetter, Wanted};
 pub use mail::{Attempt, Changed, Filter, LetterGroup, LetterLine, LetterPage};
 pub use place::{Claim, Place};
 pub use quote::{quote_identifier, quote_literal};
+pub use stamp::Stamp;
 
 use crate::config::Connection;
 use crate::error::{Error, Result};

@@ -3,6 +3,8 @@
 //! Plain SELECTs enter, plain structs leave, nothing is judged here. What a privilege hides is `None`. Nothing is
 //! written, and no query reads a whole table.
 
+mod writeback;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
@@ -12,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use super::{Catalog, Place, Publication, Server, Slot, Transaction, quote_identifier, quote_literal};
 use crate::config::{Outbox, OutboxSource};
 use crate::error::{Error, Result};
+pub use writeback::WritebackFacts;
 
 /// What to look at.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub struct Survey {
     pub slots: Vec<AnySlot>,
     pub senders: Senders,
     pub publication: Option<Publication>,
-    /// In the order of `Ask::outboxes`, tables only.
+    /// In the order of `Ask::outboxes`, tables only; behind one that is joined, its second table.
     pub tables: Vec<OutboxTable>,
     pub transactions: Vec<Transaction>,
     pub spill: Option<Spill>,
@@ -138,6 +141,9 @@ pub struct OutboxTable {
     /// Some of its newest and oldest rows; `None` when they could not be read.
     #[serde(skip)]
     pub sample: Option<Vec<SampleRow>>,
+    /// `None` when its outbox has no write-back.
+    #[serde(skip)]
+    pub writeback: Option<WritebackFacts>,
 }
 
 /// One column of an outbox table.
@@ -287,7 +293,12 @@ impl Catalog {
                     let sql = sample_sql(&table, outbox, ask.route_columns);
                     table.sample = self.unless_hidden(self.objects(&sql, &[]).await)?;
                 }
+                table.writeback = self.writeback_facts(outbox).await?;
                 tables.push(table);
+            }
+            if let Some((schema, name)) = outbox.joined_table() {
+                let table: OutboxTable = self.object(TABLE, &[&schema, &name]).await?.unwrap_or_default();
+                tables.push(OutboxTable { schema: schema.to_owned(), name: name.to_owned(), ..table });
             }
         }
         Ok(tables)

@@ -84,7 +84,8 @@ impl Layout {
         place == Place::TIMESTAMP && !self.time_shown || self.times.contains(&place) && !self.shown.contains(&place)
     }
 
-    /// Each place with the column that fills it, and whether the outbox promises to have that column.
+    /// Each place with the column that fills it, and whether the outbox promises to have that column. A payload in a second
+    /// table is not among them.
     pub(super) fn columns<'a>(
         &'a self,
         outbox: &'a config::Outbox,
@@ -100,16 +101,26 @@ impl Layout {
             columns.aggregate_type.as_ref(),
             columns.aggregate_id.as_ref(),
             columns.event_type.as_ref(),
-            Some(&columns.payload),
+            outbox.join.is_none().then_some(&columns.payload),
             columns.timestamp.as_ref(),
             columns.headers.as_ref(),
             columns.partition.as_ref(),
         ];
         let parts =
             parts.into_iter().enumerate().filter_map(move |(place, name)| Some((place, name?, presence(place))));
-        // Several tables may share routes that name a column of one of them only.
-        let extras = self.extras.iter().enumerate().map(|(n, name)| (PARTS.len() + n, name, Presence::Optional));
-        parts.chain(extras).map(|(place, name, presence)| (Place(place), name.as_str(), presence))
+        parts.map(|(place, name, presence)| (Place(place), name.as_str(), presence)).chain(self.optional())
+    }
+
+    /// The same for the second table of an outbox that is joined.
+    pub(super) fn joined<'a>(&'a self, outbox: &'a config::Outbox) -> impl Iterator<Item = (Place, &'a str, Presence)> {
+        let payload = (Place::PAYLOAD, outbox.columns.payload.as_str(), Presence::Required);
+        outbox.join.iter().flat_map(move |_| std::iter::once(payload).chain(self.optional()))
+    }
+
+    /// Several tables may share routes that name a column of one of them only.
+    fn optional(&self) -> impl Iterator<Item = (Place, &str, Presence)> {
+        let further = self.extras.iter().enumerate();
+        further.map(|(n, name)| (Place(PARTS.len() + n), name.as_str(), Presence::Optional))
     }
 }
 

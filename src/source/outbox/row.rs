@@ -17,8 +17,12 @@ pub struct Row<'a> {
     pub position: Position,
     /// When it was committed, microseconds since 2000-01-01 UTC.
     pub committed_at: i64,
+    /// The number of its transaction.
+    pub xid: u32,
     /// Which `[[outbox]]` block it was read by.
     pub outbox: usize,
+    /// Its payload is in a second table and is not there, because of this.
+    pub(super) missing: Option<&'a str>,
     pub(super) types: &'a [Type],
     pub(super) cells: &'a [Cell],
     pub(super) message: &'a [u8],
@@ -34,6 +38,11 @@ impl<'a> Row<'a> {
             Cell::Message(range) => Some(&self.message[range.clone()]),
             Cell::Scratch(range) => Some(&self.scratch[range.clone()]),
         }
+    }
+
+    /// Why its payload is not there, if it should be.
+    pub fn missing(&self) -> Option<&'a str> {
+        self.missing
     }
 
     /// True when it is NULL, or the table has no such column.

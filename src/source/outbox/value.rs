@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::ops::Range;
 
+use crate::calendar::{DAYS_TO_2000, date_of, days_of};
 use crate::source::pgoutput::Value;
 
 /// How a column's binary form becomes text.
@@ -141,7 +142,7 @@ pub fn parse_time(text: &str) -> Option<i64> {
         Some(("-", zone)) => -clock_micros(zone)?,
         Some(_) => return None,
     };
-    let midnight = (days_from_civil(year, month, day) - 10_957).checked_mul(86_400_000_000)?;
+    let midnight = (days_of(year, month, day) - DAYS_TO_2000).checked_mul(86_400_000_000)?;
     midnight.checked_add(micros - offset)
 }
 
@@ -162,16 +163,6 @@ fn clock_micros(text: &str) -> Option<i64> {
     }
     let digits = format!("{fraction:0<6}");
     Some(micros + digits[..6].parse::<i64>().ok()?)
-}
-
-/// Days from 1970-01-01, proleptic Gregorian (Howard Hinnant's algorithm).
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year - era * 400;
-    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
 }
 
 /// A time as PostgreSQL prints it, in ISO style and UTC; the type tells whether with a zone. `parse_time` reads it.
@@ -205,22 +196,10 @@ impl Moment {
     /// The parts of a time in microseconds since 2000-01-01.
     pub fn of(time: i64) -> Moment {
         const DAY: i64 = 86_400_000_000;
-        let (year, month, day) = civil_from_days(time.div_euclid(DAY) + 10_957);
+        let (year, month, day) = date_of(time.div_euclid(DAY) + DAYS_TO_2000);
         let (seconds, micros) = (time.rem_euclid(DAY) / 1_000_000, time.rem_euclid(1_000_000));
         Moment { year, month, day, hours: seconds / 3600, minutes: seconds / 60 % 60, seconds: seconds % 60, micros }
     }
-}
-
-/// The reverse of `days_from_civil`.
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days - era * 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day_of_year - (153 * shifted + 2) / 5 + 1)
 }
 
 fn scratched(scratch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), String>) -> Result<Cell, String> {

@@ -1,10 +1,6 @@
 //! The statements of the relay's side that are longer than a few lines.
 
-use crate::source::catalog::{Column, quote_identifier};
-
-/// As the stream's session prints values (`source/wire/login.rs`).
-pub(super) const PRINT_AS_STREAMED: &str = "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; \
-    SET extra_float_digits = 3; SET timezone = 'UTC'; SET bytea_output = 'hex'";
+use crate::source::catalog::Stamp;
 
 /// A letter, as `d`, that may be claimed for its own part: nobody works on it, and its time has come.
 const CLAIMABLE: &str = "((d.system_id <> $3 \
@@ -61,7 +57,8 @@ pub(super) fn leader_if(pid: i32, condition: &str) -> String {
     )
 }
 
-pub(super) fn store(pid: i32) -> String {
+pub(super) fn store(pid: i32, stamps: &[Stamp]) -> String {
+    let rows = rows(stamps.iter().map(|stamp| stamp.stored("stored")));
     format!(
         "WITH {}, \
          letter AS (SELECT * FROM unnest($7::pg_lsn[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], \
@@ -92,10 +89,16 @@ pub(super) fn store(pid: i32) -> String {
              FROM leader CROSS JOIN letter AS l \
              LEFT JOIN kept ON kept.place = l.place LEFT JOIN missing ON missing.place = l.place \
              ORDER BY l.place \
-             ON CONFLICT (slot, commit_lsn, row_number, system_id, timeline) DO NOTHING \
-             RETURNING d.id, d.attempts, d.reason, d.message), \
-         tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
-             SELECT stored.id, stored.attempts, stored.reason, stored.message FROM stored WHERE stored.attempts > 0) \
+             ON CONFLICT (slot, commit_lsn, row_number, system_id, timeline) DO UPDATE \
+                 SET state = 'pending', settled_at = NULL, reason = EXCLUDED.reason, message = EXCLUDED.message, \
+                     topic = EXCLUDED.topic, key = EXCLUDED.key, \
+                     attempts = d.attempts + EXCLUDED.attempts, attempts_left = greatest(d.attempts_left, 1), \
+                     next_attempt = EXCLUDED.next_attempt \
+                 WHERE d.state = 'delivered' \
+             RETURNING d.id, d.attempts, d.reason, d.message, d.origin_schema, d.origin_name, d.event_id), \
+         {rows}tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
+             SELECT stored.id, stored.attempts, stored.reason, stored.message FROM stored WHERE stored.attempts > 0 \
+             ON CONFLICT DO NOTHING) \
          SELECT leader.slot FROM leader",
         leader_if(pid, "")
     )
@@ -108,8 +111,8 @@ pub(super) fn store(pid: i32) -> String {
 ///   `since` is the same for all letters of a lane.
 /// - `caught` locks the letters and looks at each again. One that somebody has locked or changed since is missing
 ///   there, and `kept` then drops all that follow it in its lane.
-/// - Between the look and the locks, nothing can begin to block: new letters have higher ids, and one that is delivered
-///   or discarded never opens again. Only without `failed_block` can a person just then make a failed letter pending,
+/// - Between the look and the locks, nothing can begin to block: new letters have higher ids, one that is discarded never opens again, and
+///   one that was delivered only when its row is repeated, which whoever claims letters does not do meanwhile. Only without `failed_block` can a person just then make a failed letter pending,
 ///   and those behind it were free to overtake it before.
 ///
 /// What it costs: one scan of an index over all that is due, blocked or not (measured: 0.3 s of a million letters), then one look per
@@ -167,7 +170,8 @@ pub(super) fn claim(pid: i32) -> String {
 }
 
 /// Letters are locked in the order of their ids, as people's commands do, so that nobody waits in a circle.
-pub(super) fn settle(pid: i32) -> String {
+pub(super) fn settle(pid: i32, stamps: &[Stamp]) -> String {
+    let rows = rows(stamps.iter().map(|stamp| stamp.settled("written")));
     format!(
         "WITH {}, \
          ours AS MATERIALIZED (SELECT d.id FROM outboxd.dead_letter AS d \
@@ -189,8 +193,8 @@ pub(super) fn settle(pid: i32) -> String {
              FROM ours JOIN unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::text[]) \
                  AS s (id, outcome, reason, message, pause, owner) ON s.id = ours.id \
              WHERE d.id = ours.id AND d.owner = s.owner \
-             RETURNING d.id, d.attempts, s.outcome, s.reason, s.message), \
-         tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
+             RETURNING d.id, d.attempts, s.outcome, s.reason, s.message, d.origin_schema, d.origin_name, d.event_id), \
+         {rows}tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
              SELECT written.id, written.attempts, written.reason, written.message FROM written \
              WHERE written.outcome <> 'put back') \
          SELECT leader.slot FROM leader",
@@ -198,55 +202,7 @@ pub(super) fn settle(pid: i32) -> String {
     )
 }
 
-/// The id is cast to its column's type, not the column to text, so that the table's index finds it. Values are printed
-/// by `format`, which calls their type's output as the stream does; `::text` has its own ways with boolean, char and
-/// inet. `IS NOT NULL` would take a composite value with a NULL in it for NULL.
-pub(super) fn read(schema: &str, table: &str, id: &Column, columns: &[&Column]) -> String {
-    let bytes = |column: &&Column| {
-        let name = quote_identifier(&column.name);
-        if column.type_name == "bytea" {
-            return format!("t.{name}");
-        }
-        format!("CASE WHEN t.{name} IS DISTINCT FROM NULL THEN convert_to(format('%s', t.{name}), 'UTF8') END")
-    };
-    let (values, names): (Vec<String>, Vec<String>) = columns
-        .iter()
-        .enumerate()
-        .map(|(at, column)| (format!("{} AS c{at}", bytes(column)), format!("c{at}")))
-        .unzip();
-    let size = names.iter().map(|name| format!("coalesce(octet_length(r.{name}), 0)")).collect::<Vec<_>>().join(" + ");
-    let shown = names.iter().map(|name| format!("CASE WHEN s.size <= $2::bigint THEN s.{name} END"));
-    format!(
-        "SELECT s.size, {} FROM (SELECT r.*, ({size})::bigint AS size FROM (SELECT {} FROM {}.{} AS t \
-         WHERE t.{} = $1::text::{} LIMIT 2) AS r) AS s",
-        shown.collect::<Vec<_>>().join(", "),
-        values.join(", "),
-        quote_identifier(schema),
-        quote_identifier(table),
-        quote_identifier(&id.name),
-        id.type_name
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::column::Type;
-
-    #[test]
-    fn a_row_is_found_by_its_own_type_and_names_are_quoted() {
-        let column = |name: &str, oid: u32, type_name: &str| Column {
-            name: name.to_owned(),
-            kind: Type::of(oid),
-            type_name: type_name.to_owned(),
-            not_null: false,
-        };
-        let (id, bytes) = (column("Id\"", 2950, "uuid"), column("raw", 17, "bytea"));
-        let sql = read("public", "out box", &id, &[&bytes]);
-        assert!(
-            sql.contains(r#"SELECT t."raw" AS c0 FROM "public"."out box" AS t WHERE t."Id""" = $1::text::uuid"#),
-            "{sql}"
-        );
-        assert!(read("public", "outbox", &id, &[&id]).contains(r#"convert_to(format('%s', t."Id"""), 'UTF8')"#));
-    }
+/// The UPDATEs of the letters' own rows, which stand and fall with the letters.
+fn rows(updates: impl Iterator<Item = String>) -> String {
+    updates.enumerate().map(|(at, update)| format!("rows{at} AS ({update}), ")).collect()
 }

@@ -1,0 +1,398 @@
+//! What became of a row is written into its own table: no confirmed position passes a row that is not marked, and no event
+//! waits for that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use outboxd::lsn::Lsn;
+
+use crate::letters::{good, insert, old};
+use crate::steady;
+use crate::support::kafka::Kafka;
+use crate::support::postgres::Postgres;
+use crate::support::reader::{Reader, Seen};
+use crate::support::relay::Relay;
+use crate::support::scene::Scene;
+use crate::support::spoiled::strict;
+use crate::support::{PATIENCE, eventually, throughout, unique_name};
+
+/// Our own outbox, whose rows are marked in one column.
+fn marked() -> Scene {
+    let mut scene = Scene::new();
+    scene.database.exec("alter table public.outbox add column published_at timestamptz");
+    scene.config = scene.config.add("outbox", "writeback = { column = \"published_at\" }");
+    scene.config.run(&["init"]).assert_success();
+    scene
+}
+
+fn unmarked(scene: &Scene) -> String {
+    scene.database.ask("select count(*) from public.outbox where published_at is null").expect("a number")
+}
+
+#[track_caller]
+fn wait_marked(scene: &Scene) {
+    eventually("every row is marked", PATIENCE, || unmarked(scene) == "0");
+}
+
+/// Looks again and again which rows are not marked, each time behind a look at the slot.
+struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(Lsn, Vec<String>)>>,
+}
+
+impl Watch {
+    fn start(scene: &Scene) -> Watch {
+        let over = Arc::new(AtomicBool::new(false));
+        let (mut session, slot, is_over) = (scene.database.connect(), scene.config.slot().to_owned(), over.clone());
+        let thread = std::thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let sql = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = $1";
+                let confirmed: String = session.query_one(sql, &[&slot]).unwrap().get(0);
+                let rows = session.query("select id::text from public.outbox where published_at is null", &[]).unwrap();
+                samples.push((confirmed.parse().unwrap(), rows.iter().map(|row| row.get(0)).collect()));
+            }
+            samples
+        });
+        Watch { over, thread }
+    }
+
+    /// No position passed a row that was not marked afterwards. Where a row stands is told by its record.
+    #[track_caller]
+    fn judge(self, seen: &[Seen]) {
+        self.over.store(true, Ordering::Relaxed);
+        let samples = self.thread.join().unwrap();
+        let commits: HashMap<&str, Lsn> = seen.iter().map(|seen| (seen.id(), commit_of(seen))).collect();
+        let mut compared = 0;
+        for (confirmed, ids) in &samples {
+            for commit in ids.iter().filter_map(|id| commits.get(id.as_str())) {
+                assert!(commit >= confirmed, "{confirmed} was confirmed, and a row of {commit} was not marked");
+                compared += 1;
+            }
+        }
+        assert!(compared > 100 && samples.len() > 20, "{compared} rows in {} looks", samples.len());
+    }
+}
+
+#[test]
+fn a_relay_killed_under_load_leaves_no_published_row_unmarked_behind_the_slot() {
+    let scene = marked();
+    let watch = Watch::start(&scene);
+    let load = steady::load(&scene, 1000.0);
+    for _ in 0..4 {
+        let mut relay = scene.relay();
+        relay.wait_published(500.0);
+        relay.sigkill();
+    }
+    let relay = scene.relay();
+    steady::judge(&scene, load);
+    wait_marked(&scene);
+    watch.judge(&scene.reader.seen());
+    assert_eq!(relay.metric("outboxd_writeback_failures_total"), Some(0.0), "{}", relay.log());
+    eventually("nothing is owed", PATIENCE, || relay.metric("outboxd_writeback_events") == Some(0.0));
+}
+
+#[test]
+fn a_relay_told_to_stop_under_load_marks_all_that_it_published_and_repeats_nothing() {
+    let scene = marked();
+    let load = steady::load(&scene, 1000.0);
+    for _ in 0..3 {
+        let mut relay = scene.relay();
+        relay.wait_published(500.0);
+        relay.sigterm();
+        assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+        assert!(!relay.log().contains("publish these rows again"), "{}", relay.log());
+    }
+    let _relay = scene.relay();
+    steady::judge(&scene, load).assert_exactly_once();
+    wait_marked(&scene);
+}
+
+#[test]
+fn events_flow_while_the_table_is_locked_and_the_slot_stands_until_it_is_not() {
+    let scene = marked();
+    (0..100).for_each(|n| drop(scene.write(&format!("k{n}"), "{}")));
+    let before = scene.confirmed();
+    let mut holder = scene.database.connect();
+    holder.batch_execute("begin; lock table public.outbox in share mode").unwrap();
+    let struck = Instant::now();
+    let mut relay = Relay::start(&scene.config);
+    scene.reader.wait_count(100, PATIENCE);
+    eventually("all are owed", PATIENCE, || relay.metric("outboxd_writeback_events") == Some(100.0));
+    relay.wait_unready("writeback", PATIENCE);
+    eprintln!("noticed after {:?}", struck.elapsed());
+    let (_, body) = relay.readiness().expect("it answers");
+    assert!(body.to_string().contains("public.outbox"), "{body}");
+    throughout("the slot stands", Duration::from_secs(2), || scene.confirmed() <= before.max(first_commit(&scene)));
+    assert_eq!(unmarked(&scene), "100");
+    holder.batch_execute("rollback").unwrap();
+    relay.wait_ready();
+    wait_marked(&scene);
+    let end = scene.written();
+    eventually("the slot goes on", PATIENCE, || scene.confirmed() >= end);
+    assert_eq!(scene.reader.count(), 100, "nothing was repeated");
+}
+
+/// Where the first event was committed.
+fn first_commit(scene: &Scene) -> Lsn {
+    scene.reader.seen().iter().map(commit_of).min().expect("there are events")
+}
+
+fn commit_of(seen: &Seen) -> Lsn {
+    let position = seen.header("lsn").expect("a record has a position");
+    let (commit, _) = position.rsplit_once('/').expect("a commit and a row");
+    commit.parse().unwrap()
+}
+
+#[test]
+fn a_row_that_cannot_be_seen_yet_is_not_taken_for_one_that_is_gone() {
+    let postgres = Postgres::private();
+    let mut scene = Scene::on(&postgres, &Kafka::shared());
+    scene.database.exec("alter table outbox add published_at timestamptz, add why text, add partition int");
+    let block = "columns = { partition = \"partition\" }\nwriteback = { column = \"published_at\", error = \"why\" }";
+    scene.config = scene.config.add("outbox", block);
+    scene.config.run(&["init"]).assert_success();
+    let mut relay = scene.relay();
+    // What is committed is in the WAL, and waits to be seen until a standby has it, which there is none.
+    let set = |value: &str| {
+        postgres.exec("postgres", &format!("alter system set synchronous_standby_names = '{value}'"));
+        postgres.exec("postgres", "select pg_reload_conf()");
+    };
+    set("nobody");
+    let insert = "insert into outbox (aggregate_type, aggregate_id, event_type, payload, partition) values
+        (current_database(), 'k', 'e', '1', null), (current_database(), 'k', 'e', '1', 99)";
+    let mut application = scene.database.connect();
+    let waits = std::thread::spawn(move || application.batch_execute(insert).unwrap());
+    scene.reader.wait_count(1, PATIENCE);
+    assert_eq!(unmarked(&scene), "0", "nobody sees the rows");
+    let is_owed = || relay.metric("outboxd_writeback_events") == Some(1.0);
+    eventually("the published one is owed", PATIENCE, is_owed);
+    throughout("it is owed", Duration::from_secs(2), is_owed);
+    set("");
+    waits.join().unwrap();
+    let marked =
+        || scene.database.ask("select count(*) from outbox where published_at is not null or why like 'partition: %'");
+    eventually("both rows are marked", PATIENCE, || marked().as_deref() == Some("2"));
+    relay.wait_ready();
+}
+
+/// Status words, attempts and the last error, beside a scene whose topic takes little.
+fn worded() -> Scene {
+    let mut scene = strict();
+    scene.database.exec(
+        "alter table outbox add status varchar(10) not null default 'PENDING', add attempts smallint,
+             add last_error varchar(40), add processed_at timestamp",
+    );
+    let block = r#"
+        columns = { partition = "partition" }
+        writeback.column = "processed_at"
+        writeback.status = "status"
+        writeback.published = "SENT"
+        writeback.rejected = "FAILED"
+        writeback.attempts = "attempts"
+        writeback.error = "last_error"
+    "#;
+    scene.config = scene.config.without("outbox").add("outbox", block).set("dead_letter.backoff.first", "1h");
+    scene.config.run(&["init"]).assert_success();
+    scene
+}
+
+fn row(scene: &Scene, id: &str) -> String {
+    let sql = format!(
+        "select concat_ws('|', status, coalesce(attempts::text, '-'), coalesce(last_error, '-'),
+             case when processed_at is null then 'open' else 'done' end) from outbox where id = '{id}'"
+    );
+    scene.database.ask(&sql).expect("the row is there")
+}
+
+#[track_caller]
+fn wait_row(scene: &Scene, id: &str, expected: &str) {
+    eventually(&format!("the row says {expected}"), PATIENCE, || {
+        let said = row(scene, id);
+        said == expected || {
+            eprintln!("{said}");
+            false
+        }
+    });
+}
+
+#[test]
+fn a_rejected_row_says_why_and_how_often_and_is_published_with_its_letter() {
+    let scene = worded();
+    let mut relay = scene.relay();
+    let (fine, bad) = (good(&scene), old(&scene));
+    let wrong = insert(&scene, ["current_database()", "'p'", "'1'", "null", "now()", "99"]);
+    wait_row(&scene, &fine, "SENT|-|-|done");
+    let error = scene.wait_letter(&bad).message;
+    let why = |message: &str| format!("timestamp: {message}").chars().take(40).collect::<String>();
+    assert_eq!(row(&scene, &bad), format!("FAILED|1|{}|open", why(&error)), "with its letter, not later");
+    scene.wait_letter(&wrong);
+    assert!(row(&scene, &wrong).starts_with("FAILED|1|partition: "), "{}", row(&scene, &wrong));
+    scene.retry_letters();
+    eventually("it is tried again", PATIENCE, || row(&scene, &bad).starts_with("FAILED|2|timestamp: "));
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+
+    let settings = [("message.timestamp.before.max.ms", "9223372036854775807")];
+    scene.kafka.alter_topic(&scene.topic, &settings);
+    let _relay = scene.relay();
+    scene.retry_letters();
+    scene.wait_state(&bad, "delivered");
+    assert_eq!(row(&scene, &bad), "SENT|2|-|done", "with its letter, not later");
+    eventually("the other is tried again", PATIENCE, || row(&scene, &wrong).starts_with("FAILED|3|partition: "));
+    let letter = scene.wait_letter(&wrong).id.to_string();
+    scene.config.run(&["dead-letters", "discard", &letter, "--note", "given up", "--yes"]).assert_success();
+    scene.wait_state(&wrong, "discarded");
+    assert!(row(&scene, &wrong).starts_with("FAILED|3|partition: "), "a discarded one is left as it is");
+    let end = scene.written();
+    eventually("the slot passes all of them", PATIENCE, || scene.confirmed() >= end);
+}
+
+#[test]
+fn a_row_whose_letter_is_in_a_topic_is_marked_before_the_slot_passes_it() {
+    let mut scene = worded();
+    let topic = format!("{}.letters", scene.aggregate_type);
+    scene.kafka.create_topic(&topic, 1);
+    scene.config = scene.config.without("dead_letter").set("dead_letter.store", "kafka");
+    scene.config = scene.config.set("dead_letter.topic", topic.as_str()).set("dead_letter.max_rate", 100);
+    let letters = Reader::start(&scene.kafka, &[&topic]);
+    let _relay = scene.relay();
+    let (bad, fine) = (old(&scene), good(&scene));
+    letters.wait_count(1, PATIENCE);
+    wait_row(&scene, &fine, "SENT|-|-|done");
+    eventually("the row says so", PATIENCE, || row(&scene, &bad).starts_with("FAILED|1|timestamp: "));
+    let end = scene.written();
+    eventually("the slot passes it", PATIENCE, || scene.confirmed() >= end);
+}
+
+#[test]
+fn rows_of_partitions_are_marked_and_a_column_of_any_partition_key_is_refused() {
+    let ddl = "create table events (id uuid default gen_random_uuid(), aggregate_type text default current_database(),
+            aggregate_id text default 'k', event_type text default 'e', payload jsonb default '1', headers jsonb,
+            created_at timestamptz default now(), region text default 'north', state text default 'new', published_at timestamptz,
+            primary key (id, created_at, region)) partition by range (created_at);
+        create table events_all partition of events for values from (minvalue) to (maxvalue) partition by list (region);
+        create table events_north partition of events_all for values in ('north');
+        create table events_rest partition of events_all default";
+    let outbox = |writeback: &str| format!("table = \"public.events\"\nwriteback = {{ {writeback} }}");
+    let scene = Scene::with_outboxes(ddl, &[&outbox("column = \"published_at\"")]);
+    {
+        let _relay = scene.relay();
+        scene.database.exec("insert into events (region) select unnest(array['north', 'south', 'south'])");
+        scene.reader.wait_count(3, PATIENCE);
+        let open = || scene.database.ask("select count(*) from events where published_at is null");
+        eventually("all are marked", PATIENCE, || open().as_deref() == Some("0"));
+        scene.config.run(&["check"]).assert_success();
+    }
+    // An expression of a key counts as well.
+    scene.database.exec(
+        "create table events_keyed (like events including defaults) partition by list (lower(state));
+         create table events_keyed_all partition of events_keyed default",
+    );
+    let publication = scene.config.slot();
+    scene.database.exec(&format!("alter publication {publication} add table events_keyed"));
+    for (table, writeback, column) in [
+        ("events", "status = \"region\", published = \"south\"", "region"),
+        ("events", "column = \"created_at\"", "created_at"),
+        ("events_keyed", "column = \"published_at\", status = \"state\", published = \"x\"", "state"),
+    ] {
+        let block = outbox(writeback).replace("public.events", &format!("public.{table}"));
+        let config = scene.config.clone().without("outbox").add("outbox", &block);
+        let said = format!("column \"{column}\" of table public.{table} is part of a partition key");
+        let checked = config.run(&["check"]);
+        assert!(checked.code == Some(1) && checked.stdout.contains(&said), "{}", checked.stdout);
+        let ran = config.set("http.listen", "127.0.0.1:0").run(&["run"]);
+        assert!(ran.code == Some(1) && ran.stderr.contains(&said), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_missing_right_shows_in_readiness_and_heals_when_it_is_granted() {
+    let mut scene = marked();
+    let role = unique_name();
+    let url = scene.database.url().replace("postgres@", &format!("{role}@"));
+    scene.config = scene.config.set("postgres.url", url);
+    scene.config.run(&["init", "--url", &scene.database.url()]).assert_success();
+    let granted = |column: &str| {
+        let sql = format!("select has_column_privilege('{role}', 'public.outbox', '{column}', 'UPDATE')::text");
+        scene.database.ask(&sql).expect("it is known")
+    };
+    assert_eq!(
+        (granted("published_at").as_str(), granted("payload").as_str()),
+        ("true", "false"),
+        "no more than needed"
+    );
+    let mut relay = scene.relay();
+    scene.write("k", "1");
+    wait_marked(&scene);
+
+    scene.database.exec(&format!("revoke update (published_at) on public.outbox from {role}"));
+    let checked = scene.config.run(&["check"]);
+    assert!(checked.stdout.contains("GRANT UPDATE (published_at) ON public.outbox"), "{}", checked.stdout);
+    let struck = Instant::now();
+    scene.write("k", "2");
+    relay.wait_noticed(struck, "writeback");
+    let (_, body) = relay.readiness().expect("it answers");
+    assert!(body.to_string().contains("permission denied") && body.to_string().contains("outboxd init"), "{body}");
+    scene.reader.wait_count(2, PATIENCE);
+    assert_eq!(unmarked(&scene), "1");
+    scene.database.exec(&format!("grant update (published_at) on public.outbox to {role}"));
+    relay.wait_ready();
+    wait_marked(&scene);
+    assert!(relay.metric("outboxd_writeback_failures_total") > Some(0.0));
+    drop(relay);
+    scene.database.exec(&format!("drop owned by {role}; drop role {role}"));
+}
+
+#[test]
+fn a_number_or_a_boolean_is_a_status_like_a_word() {
+    let table = |name: &str, status: &str| {
+        format!(
+            "create table {name} (id bigint generated always as identity primary key,
+                 aggregate_type text default current_database(), aggregate_id text default 'k', event_type text,
+                 payload jsonb default '1', headers jsonb, created_at timestamptz default now(), state {status});"
+        )
+    };
+    let enumerated = "create type mood as enum ('new', 'sent');";
+    let ddl =
+        [enumerated, &table("numbered", "smallint default 0"), &table("flagged", "boolean"), &table("named", "mood")];
+    let block = |name: &str, word: &str| {
+        format!("table = \"{name}\"\nwriteback = {{ status = \"state\", published = {word} }}")
+    };
+    let blocks = [block("numbered", "1"), block("flagged", "true"), block("named", "\"sent\"")];
+    let scene = Scene::with_outboxes(&ddl.concat(), &blocks.each_ref().map(String::as_str));
+    let mut relay = scene.relay();
+    scene.database.exec(
+        "insert into numbered default values; insert into flagged default values; insert into named default values",
+    );
+    scene.reader.wait_count(3, PATIENCE);
+    for (name, expected) in [("numbered", "1"), ("flagged", "true"), ("named", "sent")] {
+        let state = || scene.database.ask(&format!("select state::text from {name}"));
+        eventually("it is marked", PATIENCE, || state().as_deref() == Some(expected));
+    }
+    // A word that the column cannot hold ends the start.
+    relay.sigterm();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+    let wrong = scene.config.clone().without("outbox").add("outbox", &block("named", "\"gone\""));
+    let ran = wrong.set("http.listen", "127.0.0.1:0").run(&["run"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("gone"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_row_that_is_gone_is_no_failure_and_one_that_is_marked_stays_as_it_is() {
+    let scene = marked();
+    let kept = scene.write("k", "1");
+    let gone = scene.write("k", "2");
+    scene.database.exec(&format!("update outbox set published_at = 'epoch' where id = '{kept}'"));
+    scene.database.exec(&format!("delete from outbox where id = '{gone}'"));
+    let relay = scene.relay();
+    scene.reader.wait_count(2, PATIENCE);
+    let end = scene.written();
+    eventually("both are confirmed", PATIENCE, || scene.confirmed() >= end);
+    assert_eq!(relay.metric("outboxd_writeback_failures_total"), Some(0.0), "{}", relay.log());
+    let sql = "select count(*) from outbox where published_at = 'epoch'";
+    assert_eq!(scene.database.ask(sql).as_deref(), Some("1"), "it was marked before");
+}

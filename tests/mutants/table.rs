@@ -23,8 +23,8 @@ pub const MUTANTS: [Mutant; 56] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
-        text: "        let entry = self.leave_flight(ticket, State::Settled)?;\n",
-        instead: "        let entry = self.leave_flight(ticket, State::Settled)?;\n        \
+        text: "        let (entry, receipt) = self.leave_flight(ticket, State::Settled)?;\n",
+        instead: "        let (entry, receipt) = self.leave_flight(ticket, State::Settled)?;\n        \
                   self.confirmed = self.confirmed.max(Lsn(entry.position.commit.0 + 1));\n",
     },
     Mutant {
@@ -86,8 +86,8 @@ pub const MUTANTS: [Mutant; 56] = [
     Mutant {
         name: "keep settled positions when another relay had the slot",
         file: SESSION,
-        text: "        if same && ours && !went_back {\n",
-        instead: "        if same && (ours || self.history.is_some()) && !went_back {\n",
+        text: "        let history = if same && ours && !went_back {\n",
+        instead: "        let history = if same && (ours || self.history.is_some()) && !went_back {\n",
     },
     Mutant {
         name: "forget the relation cache reset",

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::column::Type;
 use crate::lsn::Position;
+use crate::receipt::Fate;
 
 /// A column up to this size is kept of an event that is too large as a whole.
 pub const SMALL: usize = 4096;
@@ -20,8 +21,6 @@ pub struct DeadLetter {
     pub position: Position,
     /// When it was committed, microseconds since 2000-01-01 UTC.
     pub committed_at: i64,
-    /// The number of its transaction.
-    pub xid: u32,
     /// Where it was written.
     pub origin: Origin,
     /// Its id, where it has one.
@@ -194,6 +193,8 @@ pub struct KnownLetter {
     pub is_current: bool,
     /// The event's id, which tells.
     pub event: Option<String>,
+    /// What its row is to say, where it says anything.
+    pub fate: Fate,
 }
 
 /// A topic and a key with a letter that is neither delivered nor discarded.
@@ -223,6 +224,8 @@ pub struct Claimed {
     pub lane: Lane,
     /// Where it was written.
     pub origin: Origin,
+    /// The event's id.
+    pub event: Option<String>,
     /// Where it stands in the WAL.
     pub position: Position,
     /// When it was committed, microseconds since 2000-01-01 UTC.
@@ -267,7 +270,6 @@ mod tests {
         DeadLetter {
             position: Position { commit: Lsn(1), row: 1 },
             committed_at: 0,
-            xid: 1,
             origin,
             event: Some("7".into()),
             event_type: Some("paid".into()),

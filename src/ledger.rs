@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 
 use crate::lsn::{Lsn, Position};
+use crate::receipt::Receipt;
 
 /// So many transactions are remembered apart until the server has shown that it knows of them: a megabyte.
 const UNTOLD_MAX: usize = 65_536;
@@ -63,26 +64,6 @@ pub struct Entry {
     pub bytes: u64,
     /// What its record takes of `limits.memory`.
     pub weight: u64,
-}
-
-/// What is to be written into a row's own table once it is published or its dead letter is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
-    /// Which `[[outbox]]` block it was read by.
-    pub outbox: usize,
-    /// The row's id, as text.
-    pub id: String,
-    /// The number of the transaction that inserted it: the WAL shows a row before others can see it.
-    pub xid: u32,
-    /// Why it was rejected; `None`: it was published.
-    pub rejected: Option<String>,
-}
-
-impl Receipt {
-    /// What it takes of memory until it is written, with its place in the books and in a queue.
-    fn weight(&self) -> u64 {
-        150 + (self.id.len() + self.rejected.as_ref().map_or(0, String::len)) as u64
-    }
 }
 
 /// A row that was answered.
@@ -243,10 +224,10 @@ impl Ledger {
         index.and_then(|index| self.slots.get(index)).is_some_and(|slot| slot.state == State::Writing)
     }
 
-    /// A row that is new or lost needs nothing: its dead letter is stored already.
-    pub fn pass(&mut self, entry: Entry) {
-        self.enter(Slot { entry, state: State::Settled, receipt: None });
-        self.advance();
+    /// A row that is new or lost has its dead letter already, and counts once its receipt is written, if it has one.
+    pub fn pass(&mut self, entry: Entry, receipt: Option<Box<Receipt>>) -> Answered {
+        let number = self.enter(Slot { entry, state: State::Settled, receipt: None });
+        self.answered(number, entry, receipt)
     }
 
     fn enter(&mut self, slot: Slot) -> u64 {
@@ -520,13 +501,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::receipt::Fate;
 
     fn entry(commit: u64, row: u64) -> Entry {
         Entry { position: Position { commit: Lsn(commit), row }, committed_at: 0, bytes: 1, weight: 10 }
     }
 
     fn receipt(id: &str) -> Box<Receipt> {
-        Box::new(Receipt { outbox: 0, id: id.to_owned(), xid: 1, rejected: None })
+        Box::new(Receipt { outbox: 0, id: id.to_owned(), xid: Some(1), fate: Fate::Published })
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod ledger;
 pub mod lsn;
 pub mod metrics;
 pub mod pipeline;
+pub mod receipt;
 pub mod record;
 pub mod relay;
 pub mod route;

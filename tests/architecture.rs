@@ -23,8 +23,9 @@ const ROOMS: &[(&str, &str)] = &[
     ("log", ""),
     ("status", "lsn"),
     ("metrics", "lsn status"),
-    ("ledger", "lsn"),
-    ("dead_letter", "column lsn"),
+    ("receipt", ""),
+    ("ledger", "lsn receipt"),
+    ("dead_letter", "column lsn receipt"),
     ("record", "dead_letter lsn"),
     ("cloudevents", "calendar record"),
     ("trace", "record"),
@@ -40,7 +41,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("source::wire", "config error lsn source source::dial"),
     ("source::pgoutput", "lsn"),
     ("source::outbox", "calendar column config dead_letter error lsn record source source::pgoutput"),
-    ("source::catalog", "column config dead_letter error ledger lsn source source::dial status"),
+    ("source::catalog", "column config dead_letter error lsn receipt source source::dial status"),
     (
         "route",
         "calendar cloudevents column config contract dead_letter error lsn record source::outbox source::pgoutput template \
@@ -49,13 +50,13 @@ const ROOMS: &[(&str, &str)] = &[
     ("sink", "config dead_letter error ledger lsn metrics record status"),
     (
         "pipeline",
-        "config dead_letter error ledger lsn record route sink source source::outbox source::pgoutput source::wire \
+        "config dead_letter error ledger lsn receipt record route sink source source::outbox source::pgoutput source::wire \
          status",
     ),
     ("admin", "config error lsn metrics status"),
     (
         "relay",
-        "admin config dead_letter error ledger lsn metrics pipeline record route sink source source::catalog \
+        "admin config dead_letter error lsn metrics pipeline receipt record route sink source source::catalog \
          source::dial source::outbox source::wire status",
     ),
     ("init", "config error lsn source source::catalog"),

@@ -62,6 +62,12 @@ fn of_table(outbox: &Outbox, table: &OutboxTable, facts: &WritebackFacts, survey
         let message = format!("{of}: \"{id}\" is not unique, and rows that share an id are marked together");
         findings.push(Finding::notice(ID, message));
     }
+    if !facts.triggers.is_empty() {
+        let message = format!("{of}: {} runs each time that a row is marked", words::list(&facts.triggers));
+        let hint = "it runs in the relay's session, which has no search_path: its function must name schemas or set one; one that \
+                    writes an outbox row makes an event of every mark";
+        findings.push(Finding::notice(ID, message).hint(hint));
+    }
     if findings.is_empty() {
         let written = outbox.writeback.iter().flat_map(|writeback| writeback.names());
         findings.push(Finding::ok(ID, format!("{of}: {} can be written", words::list(written))));
@@ -109,5 +115,7 @@ mod tests {
         let slow = judged(|table, _| table.indexed.clear());
         assert_finding(&slow[0], Warn, "reads the whole table", "CREATE UNIQUE INDEX ON public.outbox (id)");
         assert_eq!(judged(|_, facts| facts.unique = false)[0].verdict, Notice);
+        let triggers = judged(|_, facts| facts.triggers = vec!["touch".into()]);
+        assert_finding(&triggers[0], Notice, "\"touch\" runs each time", "search_path");
     }
 }

@@ -464,6 +464,7 @@ fn claimed(page: &LetterPage, again: &[Column]) -> Claimed {
         // A record looks the same in every history.
         is_current: true,
         origin: page.line.origin.clone(),
+        event: page.line.event.clone(),
         position: page.line.position,
         committed_at: pg_micros(page.committed_at),
         columns: page.columns.iter().chain(again).cloned().collect(),

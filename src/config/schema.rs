@@ -283,7 +283,7 @@ static WRITEBACK: [Field; 6] = [
         "attempts",
         Kind::Text,
         Unset(r#""attempts""#),
-        "A number, which grows by one each time the row is tried and rejected.",
+        "A number: how often the row was tried and rejected. A larger one is left as it is.",
     ),
     field(
         "error",

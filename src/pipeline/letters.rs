@@ -14,6 +14,7 @@ use crate::config::{self, Order, Store};
 use crate::dead_letter::{BEHIND, Claimed, DeadLetter, KnownLetter, Lane, OpenLane, Outcome, Rejection};
 use crate::ledger::{Answered, Entry};
 use crate::lsn::{Lsn, Position};
+use crate::receipt::{Fate, Receipt};
 use crate::record::Rejected;
 use crate::sink::{Failure, Sink, Untried, Whose};
 use crate::source::outbox::Given;
@@ -80,6 +81,8 @@ struct Trial {
     owner: String,
     attempts: u32,
     lane: Option<Vec<u8>>,
+    /// The outbox and the id of its row, where that says what became of it.
+    row: Option<(usize, String)>,
     /// Nobody waits for its answer any longer than this.
     deadline: Instant,
 }
@@ -126,23 +129,25 @@ impl Letters {
         matches!(self.shelf.loading, Loading::Done)
     }
 
-    /// Whether the row has a letter; `None` while nobody knows.
-    pub(super) fn has(&mut self, position: Position, event: impl FnOnce() -> Option<String>) -> Option<bool> {
+    /// Whether the row has a letter, and what that says.
+    pub(super) fn of(&mut self, position: Position, event: impl FnOnce() -> Option<String>) -> Shelved {
         if self.shelf.letters.is_empty() && self.shelf.until.is_none() {
-            return Some(false);
+            return Shelved::Nothing;
         }
         if self.shelf.until.is_some_and(|until| position >= until) {
             self.shelf.loading = Loading::Wanted { from: position, not_before: None };
-            return None;
+            return Shelved::Unknown;
         }
-        let Some(known) = self.shelf.letters.get(&position) else { return Some(false) };
+        let Some(known) = self.shelf.letters.get(&position) else { return Shelved::Nothing };
         // In another history the position may have been another row's.
         let same = known.is_current || known.event.is_some() && known.event == event();
-        if same {
-            // From now on the ledger knows.
-            self.shelf.letters.remove(&position);
-        }
-        Some(same)
+        if same { Shelved::Letter(known.fate.clone()) } else { Shelved::Nothing }
+    }
+
+    /// The row has passed: from now on the ledger knows.
+    pub(super) fn pass(&mut self, position: Position) {
+        self.condemned.remove(&position);
+        self.shelf.letters.remove(&position);
     }
 
     /// Another history, or another relay's part of this one: nothing that is known of letters counts.
@@ -165,6 +170,14 @@ impl Letters {
     pub(super) fn pause(&self) -> Option<&str> {
         self.pause.as_ref().map(|pause| pause.message.as_str())
     }
+}
+
+/// What the store has of a row.
+pub(super) enum Shelved {
+    /// Nobody knows yet.
+    Unknown,
+    Nothing,
+    Letter(Fate),
 }
 
 /// What the store has of rows that may come again.
@@ -306,7 +319,6 @@ impl Pipeline {
         let letter = DeadLetter {
             position,
             committed_at,
-            xid: self.outbox.xid(),
             origin: kept.origin,
             event,
             event_type,
@@ -495,7 +507,10 @@ impl Pipeline {
     /// Tries to publish a letter that was claimed. What becomes of it is told by `Action::SettleLetter`, now or later. False when
     /// nobody knows yet what its topic takes: try it again in a moment.
     pub fn try_again(&mut self, letter: &Claimed, now: Instant, sink: &mut impl Sink) -> bool {
-        let trial = self.letters.trial_of(letter, now);
+        let trial = Trial {
+            row: self.row_of_letter(&letter.origin, letter.event.as_ref()),
+            ..self.letters.trial_of(letter, now)
+        };
         let is_halted = trial.lane.as_ref().is_some_and(|lane| self.letters.halted.lanes.contains(lane));
         let may_try = self.may_try(now).is_some_and(|before| !letter.is_current || letter.position < before);
         if is_halted || !may_try {
@@ -546,11 +561,17 @@ impl Pipeline {
     }
 
     fn settle_letter(&mut self, trial: Trial, outcome: Outcome) {
-        let Trial { id, owner, attempts, lane, .. } = trial;
+        let Trial { id, owner, attempts, lane, row, deadline: _ } = trial;
         if outcome != Outcome::Delivered {
             self.letters.halted.lanes.extend(lane);
         }
-        self.actions.push_back(Action::SettleLetter { id, owner, attempts, outcome });
+        let fate = match &outcome {
+            Outcome::Delivered => Some(Fate::Published),
+            Outcome::Rejected(rejection) => Some(Fate::Rejected { why: rejection.to_string(), attempts: attempts + 1 }),
+            Outcome::PutBack => None,
+        };
+        let receipt = row.zip(fate).map(|((outbox, id), fate)| Box::new(Receipt { outbox, id, xid: None, fate }));
+        self.actions.push_back(Action::SettleLetter { id, owner, attempts, outcome, receipt });
     }
 
     pub(super) fn tick_letters(&mut self, now: Instant) {
@@ -613,7 +634,14 @@ impl Letters {
             self.halted = Halted { owner: letter.owner.clone(), lanes: HashSet::new() };
         }
         let lane = letter.lane.topic.as_ref().zip(letter.lane.key.as_ref()).map(|(topic, key)| lane_name(topic, key));
-        Trial { id: letter.id, owner: letter.owner.clone(), attempts: letter.attempts, lane, deadline: now + TRIAL }
+        Trial {
+            id: letter.id,
+            owner: letter.owner.clone(),
+            attempts: letter.attempts,
+            lane,
+            row: None,
+            deadline: now + TRIAL,
+        }
     }
 
     fn lane_of(&self, letter: &DeadLetter) -> Option<Vec<u8>> {

@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 use crate::config;
 use crate::dead_letter::{BEHIND, DeadLetter, Lane, Outcome, PAYLOAD_MISSING};
 use crate::error::{Error, Result};
-use crate::ledger::{Answered, Entry, Known, Ledger, Receipt, Ticket};
+use crate::ledger::{Answered, Entry, Known, Ledger, Ticket};
 use crate::lsn::{Lsn, Position};
+use crate::receipt::{Fate, Receipt};
 use crate::record::Rejected;
 use crate::route::Router;
 use crate::sink::{Failure, Purge, Refused, Sink, Whose};
@@ -33,7 +34,7 @@ use crate::source::wire::Frame;
 use crate::source::{Encoding, System};
 use careful::Careful;
 pub use letters::Loaded;
-use letters::{Letters, too_large};
+use letters::{Letters, Shelved, too_large};
 pub use preview::{lacks, preview};
 use producer::{Cause, Producer};
 use receipts::Receipts;
@@ -86,6 +87,8 @@ pub enum Action {
         attempts: u32,
         /// What became of it.
         outcome: Outcome,
+        /// What is to be written into its row before.
+        receipt: Option<Box<Receipt>>,
     },
     /// Take the producer of trials apart, with what it has; then call `retired`.
     AbandonTrial,
@@ -458,10 +461,14 @@ impl Pipeline {
                     Known::Held => Flow::Taken,
                     Known::New if !may_offer || self.ledger.span() >= self.settings.limits.window => Flow::Held,
                     Known::Lost if !may_offer => Flow::Held,
-                    Known::New | Known::Lost => match self.letters.has(position, || event.clone()) {
-                        None => Flow::Held,
-                        Some(true) => self.pass(position, committed_at),
-                        Some(false) => self.park(rejected, Lane::default(), None, given),
+                    Known::New | Known::Lost => match self.letters.of(position, || event.clone()) {
+                        Shelved::Unknown => Flow::Held,
+                        Shelved::Letter(fate) => {
+                            let origin = self.outbox.keep(given, self.settings.limits.event).origin;
+                            let receipt = self.receipt_of(&origin, event.as_ref(), fate);
+                            self.pass(position, committed_at, receipt)
+                        }
+                        Shelved::Nothing => self.park(rejected, Lane::default(), None, given),
                     },
                 };
                 self.take_if(flow, position, given)
@@ -475,10 +482,13 @@ impl Pipeline {
                     Known::Held => Flow::Taken,
                     Known::New if !may_offer || self.ledger.span() >= self.settings.limits.window => Flow::Held,
                     Known::Lost if !may_offer => Flow::Held,
-                    Known::New | Known::Lost => match self.letters.has(position, || row.text(Place::ID)) {
-                        None => Flow::Held,
-                        Some(true) => self.pass(position, committed_at),
-                        Some(false) => {
+                    Known::New | Known::Lost => match self.letters.of(position, || row.text(Place::ID)) {
+                        Shelved::Unknown => Flow::Held,
+                        Shelved::Letter(fate) => {
+                            let receipt = self.receipts.of_row(&row, fate);
+                            self.pass(position, committed_at, receipt)
+                        }
+                        Shelved::Nothing => {
                             let desk = Desk {
                                 router: &mut self.router,
                                 ledger: &mut self.ledger,
@@ -504,9 +514,15 @@ impl Pipeline {
     }
 
     /// A row whose dead letter is stored already.
-    fn pass(&mut self, position: Position, committed_at: i64) -> Flow {
-        self.letters.condemned.remove(&position);
-        self.ledger.pass(Entry { position, committed_at, bytes: 0, weight: 0 });
+    fn pass(&mut self, position: Position, committed_at: i64, receipt: Option<Box<Receipt>>) -> Flow {
+        let weight = receipt.as_ref().map_or(0, |receipt| receipt.weight());
+        if weight > 0 && self.ledger.is_full(weight, self.settings.limits.memory) {
+            return Flow::Held;
+        }
+        self.letters.pass(position);
+        let entry = Entry { position, committed_at, bytes: 0, weight: 0 };
+        let Answered { receipt, .. } = self.ledger.pass(entry, receipt);
+        self.write_back(receipt);
         Flow::Taken
     }
 
@@ -608,7 +624,7 @@ impl Desk<'_> {
             return Ok(Flow::Held);
         }
         let entry = Entry { position: row.position, committed_at: row.committed_at, bytes, weight };
-        let ticket = self.ledger.issue(entry, self.receipts.of_row(row));
+        let ticket = self.ledger.issue(entry, self.receipts.of_row(row, Fate::Published));
         match sink.offer(&record, ticket) {
             Ok(()) => {
                 self.careful.offered(record.topic, row.position);
@@ -1192,6 +1208,7 @@ mod tests {
             position: Position { commit: Lsn(200), row },
             is_current,
             event: Some(event.into()),
+            fate: Fate::Published,
         };
         // In another history, the position alone tells nothing.
         bench.load(vec![letter(1, true, "?"), letter(2, false, "1"), letter(3, false, "?")], Vec::new());

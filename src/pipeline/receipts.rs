@@ -2,12 +2,14 @@
 //!
 //! Answers enter, `Action::WriteBack` leaves; a row counts for the confirmed position when the shell has said that its receipt
 //! is written. Nothing waits for that: not the next offer, not a letter, not a successor. The receipts of another history are of no
-//! use, because an id may be another row's there.
+//! use, because an id may be another row's there. A row that comes again and has its letter already gets its receipt again:
+//! whoever stored the letter may have died before the receipt was written.
 
 use super::{Action, Pipeline};
-use crate::config::{self, Store};
-use crate::dead_letter::DeadLetter;
-use crate::ledger::{Entry, Receipt};
+use crate::config;
+use crate::dead_letter::{BEHIND, DeadLetter, Origin};
+use crate::ledger::Entry;
+use crate::receipt::{Fate, Receipt};
 use crate::source::outbox::{Place, Row, place_of};
 
 /// Which outboxes have write-back.
@@ -22,13 +24,13 @@ impl Receipts {
         Receipts { wanted: outboxes.iter().map(|outbox| outbox.writeback.is_some()).collect() }
     }
 
-    /// What is to be written when the row is published.
+    /// What is to be written once this has become of the row.
     #[inline]
-    pub(super) fn of_row(&self, row: &Row<'_>) -> Option<Box<Receipt>> {
+    pub(super) fn of_row(&self, row: &Row<'_>, fate: Fate) -> Option<Box<Receipt>> {
         if !self.wanted[row.outbox] {
             return None;
         }
-        Some(Box::new(Receipt { outbox: row.outbox, id: row.text(Place::ID)?, xid: row.xid, rejected: None }))
+        Some(Box::new(Receipt { outbox: row.outbox, id: row.text(Place::ID)?, xid: Some(row.xid), fate }))
     }
 }
 
@@ -43,15 +45,23 @@ impl Pipeline {
         self.ledger.is_writing(number)
     }
 
-    /// What is to be written when the letter is stored. In the database it is written with the letter itself.
+    /// What is to be written when the letter is stored.
     pub(super) fn receipt_of_letter(&self, letter: &DeadLetter) -> Option<Box<Receipt>> {
-        match self.settings.dead_letter.store {
-            Store::Postgres => return None,
-            Store::Kafka(_) => {}
-        }
-        let outbox = place_of(self.outbox.outboxes(), &letter.origin).filter(|outbox| self.receipts.wanted[*outbox])?;
-        let (id, rejected) = (letter.event.clone()?, Some(letter.rejection.to_string()));
-        Some(Box::new(Receipt { outbox, id, xid: letter.xid, rejected }))
+        let attempts = u32::from(letter.rejection.reason != BEHIND);
+        let fate = Fate::Rejected { why: letter.rejection.to_string(), attempts };
+        self.receipt_of(&letter.origin, letter.event.as_ref(), fate)
+    }
+
+    /// What is to be written into a row of the open transaction.
+    pub(super) fn receipt_of(&self, origin: &Origin, event: Option<&String>, fate: Fate) -> Option<Box<Receipt>> {
+        let (outbox, id) = self.row_of_letter(origin, event)?;
+        Some(Box::new(Receipt { outbox, id, xid: Some(self.outbox.xid()), fate }))
+    }
+
+    /// The outbox and the id of a letter's row, where rows say what became of them.
+    pub(super) fn row_of_letter(&self, origin: &Origin, event: Option<&String>) -> Option<(usize, String)> {
+        let outbox = place_of(self.outbox.outboxes(), origin).filter(|outbox| self.receipts.wanted[*outbox])?;
+        Some((outbox, event?.clone()))
     }
 
     pub(super) fn write_back(&mut self, receipt: Option<(u64, Box<Receipt>)>) {

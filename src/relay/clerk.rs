@@ -16,7 +16,8 @@ use crate::config::{self, Order, UnknownTopic};
 use crate::dead_letter::{Claimed, Column, DeadLetter, KnownLetter, OpenLane, Outcome, Rejection};
 use crate::error::{Error, Result};
 use crate::lsn::Position;
-use crate::pipeline::{Loaded, Pipeline, block};
+use crate::pipeline::{Loaded, Pipeline};
+use crate::receipt::Receipt;
 use crate::sink::{Failure, Untried, Whose};
 use crate::source::System;
 use crate::source::catalog::{self, Claim, Desk, LetterCounts, SettledLetter};
@@ -36,6 +37,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 /// The pause after an errand that failed.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long the outcome of a try waits for the row to say it, too. Whoever dies in between has both to do again, not one of them to forget.
+const ROW_WITHIN: Duration = Duration::from_secs(5);
 /// How long a letter that could not be tried waits.
 const PUT_BACK: Duration = Duration::from_secs(5);
 
@@ -82,6 +85,16 @@ struct Settling {
     owner: String,
     outcome: Outcome,
     attempts: u32,
+    /// Its row is to say it, too.
+    row: Option<Unmarked>,
+}
+
+/// A row that does not say yet what became of its letter.
+#[derive(Clone, Copy)]
+struct Unmarked {
+    /// Nobody waits for it any longer than this.
+    until: Instant,
+    system: System,
 }
 
 /// Whether it is written down that the line stands.
@@ -176,6 +189,13 @@ impl Clerk {
         }
     }
 
+    /// The row of a letter that was tried says what became of it.
+    pub(super) fn row_written(&mut self, letter: i64) {
+        for settling in self.settle.iter_mut().filter(|settling| settling.id == letter) {
+            settling.row = None;
+        }
+    }
+
     /// The columns that letters need are others now.
     pub(super) fn look_again(&mut self) {
         self.completed = None;
@@ -211,7 +231,14 @@ impl Relay {
         self.clerk.load = Some((serial, from));
     }
 
-    pub(super) fn settle_letter(&mut self, id: i64, owner: String, attempts: u32, outcome: Outcome) {
+    pub(super) fn settle_letter(
+        &mut self,
+        id: i64,
+        owner: String,
+        attempts: u32,
+        outcome: Outcome,
+        receipt: Option<Box<Receipt>>,
+    ) {
         match &outcome {
             Outcome::Delivered => tracing::info!(letter = id, "a dead letter is delivered"),
             Outcome::Rejected(Rejection { reason, message }) => {
@@ -219,7 +246,11 @@ impl Relay {
             }
             Outcome::PutBack => {}
         }
-        self.clerk.settle.push(Settling { id, owner, outcome, attempts });
+        let row = receipt.zip(self.system).map(|(receipt, system)| {
+            self.writer.take_letter(id, system, receipt);
+            Unmarked { until: Instant::now() + ROW_WITHIN, system }
+        });
+        self.clerk.settle.push(Settling { id, owner, outcome, attempts, row });
     }
 
     /// Rows are published again that stand before letters whose delivery nobody has written down. Their key's order wants them
@@ -232,7 +263,7 @@ impl Relay {
 
     fn put_back(&mut self, letter: Claimed) {
         let Claimed { id, owner, attempts, .. } = letter;
-        self.clerk.settle.push(Settling { id, owner, attempts, outcome: Outcome::PutBack });
+        self.clerk.settle.push(Settling { id, owner, attempts, outcome: Outcome::PutBack, row: None });
     }
 
     pub(super) fn pause(&mut self, message: String) {
@@ -253,8 +284,10 @@ impl Relay {
             self.put_back(letter);
         }
         let Some((desk, wanted)) = self.desk().filter(|_| !self.clerk.settle.is_empty()) else { return };
-        let all = self.settled(usize::MAX);
-        match tokio::time::timeout(within, settle(wanted, desk, all)).await {
+        self.write_rows_of_letters(within / 2).await;
+        self.clerk.settle.iter_mut().for_each(|settling| settling.row = None);
+        let all = self.settled(usize::MAX, Instant::now());
+        match tokio::time::timeout(within / 2, settle(wanted, desk, all)).await {
             Ok(Ok(Claim::Ours | Claim::Lost)) => {}
             Ok(Err(error)) => tracing::warn!(error = error.chain(), "what became of dead letters cannot be written"),
             Err(_) => tracing::warn!("what became of dead letters could not be written in time"),
@@ -401,7 +434,7 @@ impl Relay {
     /// Sends the clerk with what became of letters; false when there is nothing. It comes first, because whoever is not told that
     /// a letter is delivered delivers it again, unless it cannot be written.
     fn send_outcomes(&mut self, desk: &Desk, wanted: &Wanted) -> bool {
-        let settled = self.settled(BATCH);
+        let settled = self.settled(BATCH, Instant::now());
         let (many, desk, wanted) = (settled.len(), desk.clone(), wanted.clone());
         if many > 0 {
             self.errand(async move { Errand::Settled(desk.pid, many, settle(wanted, desk, settled).await) });
@@ -519,18 +552,23 @@ impl Relay {
         catalog::Patience { attempts: settings.max_attempts, first: jittered(settings.backoff.pause(1)) }
     }
 
-    fn settled(&self, most: usize) -> Vec<SettledLetter> {
+    fn settled(&self, most: usize, now: Instant) -> Vec<SettledLetter> {
         let backoff = self.wanted.dead_letter.backoff;
-        let settled = |settling: &Settling| SettledLetter {
-            id: settling.id,
-            owner: settling.owner.clone(),
-            outcome: settling.outcome.clone(),
-            pause: match settling.outcome {
+        let is_elsewhere = |row: Unmarked| Some(row.system) != self.system;
+        let settled = |settling: &Settling| {
+            let mut outcome = settling.outcome.clone();
+            if settling.row.is_some_and(is_elsewhere) {
+                // Nobody marks its row any more: it is tried again, and its row marked then.
+                outcome.undo();
+            }
+            let pause = match outcome {
                 Outcome::PutBack => PUT_BACK,
                 Outcome::Delivered | Outcome::Rejected(_) => jittered(backoff.pause(settling.attempts + 1)),
-            },
+            };
+            SettledLetter { id: settling.id, owner: settling.owner.clone(), outcome, pause }
         };
-        self.clerk.settle.iter().take(most).map(settled).collect()
+        let may_go = |settling: &&Settling| settling.row.is_none_or(|row| now >= row.until || is_elsewhere(row));
+        self.clerk.settle.iter().take_while(may_go).take(most).map(settled).collect()
     }
 
     /// The clerk is back.
@@ -636,10 +674,7 @@ impl Relay {
             && let Some(parcel) = self.clerk.letters.iter_mut().find(|parcel| parcel.number == *number)
         {
             tracing::warn!(position = %parcel.letter.position, "the dead letter is stored without what the server does not take");
-            // Where the row is written in the same statement, that may be what the server does not take: no payload is given up for it.
-            let is_written_back =
-                block(&self.wanted.outboxes, &parcel.letter.origin).is_some_and(|outbox| outbox.writeback.is_some());
-            if !parcel.letter.make_plain() && !is_written_back {
+            if !parcel.letter.make_plain() {
                 parcel.letter.leave_large_out();
             }
         }

@@ -333,7 +333,9 @@ impl Relay {
             Action::Park(number, letter) => self.park(number, *letter),
             Action::WriteBack(number, receipt) => self.writer.take(number, receipt),
             Action::LoadLetters { serial, from } => self.load_letters(serial, from),
-            Action::SettleLetter { id, owner, attempts, outcome } => self.settle_letter(id, owner, attempts, outcome),
+            Action::SettleLetter { id, owner, attempts, outcome, receipt } => {
+                self.settle_letter(id, owner, attempts, outcome, receipt)
+            }
             Action::AbandonTrial => self.abandon_trial(),
             Action::Pause(message) => self.pause(message),
             Action::Unpause => self.unpause(),

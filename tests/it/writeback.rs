@@ -228,9 +228,8 @@ fn a_rejected_row_says_why_and_how_often_and_is_published_with_its_letter() {
     wait_row(&scene, &fine, "SENT|-|-|done");
     let error = scene.wait_letter(&bad).message;
     let why = |message: &str| format!("timestamp: {message}").chars().take(40).collect::<String>();
-    assert_eq!(row(&scene, &bad), format!("FAILED|1|{}|open", why(&error)), "with its letter, not later");
-    scene.wait_letter(&wrong);
-    assert!(row(&scene, &wrong).starts_with("FAILED|1|partition: "), "{}", row(&scene, &wrong));
+    wait_row(&scene, &bad, &format!("FAILED|1|{}|open", why(&error)));
+    eventually("the other one says why", PATIENCE, || row(&scene, &wrong).starts_with("FAILED|1|partition: "));
     scene.retry_letters();
     eventually("it is tried again", PATIENCE, || row(&scene, &bad).starts_with("FAILED|2|timestamp: "));
     relay.sigterm();
@@ -241,7 +240,7 @@ fn a_rejected_row_says_why_and_how_often_and_is_published_with_its_letter() {
     let _relay = scene.relay();
     scene.retry_letters();
     scene.wait_state(&bad, "delivered");
-    assert_eq!(row(&scene, &bad), "SENT|2|-|done", "with its letter, not later");
+    assert_eq!(row(&scene, &bad), "SENT|2|-|done", "before its letter");
     eventually("the other is tried again", PATIENCE, || row(&scene, &wrong).starts_with("FAILED|3|partition: "));
     let letter = scene.wait_letter(&wrong).id.to_string();
     scene.config.run(&["dead-letters", "discard", &letter, "--note", "given up", "--yes"]).assert_success();
@@ -395,4 +394,106 @@ fn a_row_that_is_gone_is_no_failure_and_one_that_is_marked_stays_as_it_is() {
     assert_eq!(relay.metric("outboxd_writeback_failures_total"), Some(0.0), "{}", relay.log());
     let sql = "select count(*) from outbox where published_at = 'epoch'";
     assert_eq!(scene.database.ask(sql).as_deref(), Some("1"), "it was marked before");
+}
+
+#[test]
+fn a_row_that_somebody_locks_is_the_only_one_that_waits_and_nobody_runs_into_a_deadlock() {
+    let scene = marked();
+    let ids: Vec<String> = (0..50).map(|n| scene.write(&format!("k{n}"), "{}")).collect();
+    let mut holder = scene.database.connect();
+    let mut transaction = holder.transaction().unwrap();
+    let lock = |id: &str| format!("update public.outbox set headers = '{{}}' where id = '{id}'");
+    transaction.batch_execute(&lock(&ids[25])).unwrap();
+    let mut relay = Relay::start(&scene.config);
+    eventually("all others are marked", PATIENCE, || unmarked(&scene) == "1");
+    // Whoever takes the rows in another order than we do waits for nobody.
+    transaction.batch_execute(&lock(&ids[10])).unwrap();
+    relay.wait_unready("writeback", PATIENCE);
+    let (_, body) = relay.readiness().expect("it answers");
+    assert!(body.to_string().contains("locked by others") && body.to_string().contains(&ids[25]), "{body}");
+    let end = scene.written();
+    assert!(scene.confirmed() < end, "the slot stands before it");
+    assert_eq!(relay.metric("outboxd_writeback_failures_total"), Some(0.0), "{}", relay.log());
+    transaction.commit().unwrap();
+    relay.wait_ready();
+    wait_marked(&scene);
+    eventually("the slot goes on", PATIENCE, || scene.confirmed() >= end);
+}
+
+#[test]
+fn a_row_that_a_trigger_refuses_is_named_and_holds_up_no_other() {
+    let scene = marked();
+    scene.database.exec(
+        "create function public.refuse() returns trigger language plpgsql as
+             $$ begin if old.aggregate_id = 'bad' then raise 'not this one'; end if; return new; end $$;
+         create trigger refuse before update on public.outbox for each row execute function public.refuse()",
+    );
+    let checked = scene.config.run(&["check"]);
+    assert!(checked.stdout.contains("\"refuse\" runs each time that a row is marked"), "{}", checked.stdout);
+    (0..50).for_each(|n| drop(scene.write(&format!("k{n}"), "{}")));
+    let bad = scene.write("bad", "{}");
+    (50..100).for_each(|n| drop(scene.write(&format!("k{n}"), "{}")));
+    let mut relay = Relay::start(&scene.config);
+    eventually("all others are marked", PATIENCE, || unmarked(&scene) == "1");
+    relay.wait_unready("writeback", PATIENCE);
+    let (_, body) = relay.readiness().expect("it answers");
+    assert!(body.to_string().contains("not this one") && body.to_string().contains(&bad), "{body}");
+    let end = scene.written();
+    assert!(scene.confirmed() < end, "the slot stands before it");
+    scene.database.exec("drop trigger refuse on public.outbox");
+    relay.wait_ready();
+    wait_marked(&scene);
+    eventually("the slot goes on", PATIENCE, || scene.confirmed() >= end);
+}
+
+#[test]
+fn letters_are_stored_and_tried_while_the_table_that_is_written_back_is_locked() {
+    let scene = worded();
+    let bad = old(&scene);
+    let mut holder = scene.database.connect();
+    holder.batch_execute("begin; lock table public.outbox in share row exclusive mode").unwrap();
+    let mut relay = Relay::start(&scene.config);
+    scene.wait_letter(&bad);
+    assert_eq!(row(&scene, &bad), "PENDING|-|-|open");
+    scene.retry_letters();
+    let tried = || {
+        let sql = format!("select attempts from outboxd.dead_letter where event_id = '{bad}'");
+        scene.database.ask(&sql).expect("it is there")
+    };
+    eventually("it is tried while the table is locked", PATIENCE, || tried() == "2");
+    relay.wait_unready("writeback", PATIENCE);
+    holder.batch_execute("rollback").unwrap();
+    relay.wait_ready();
+    eventually("the row says how often", PATIENCE, || row(&scene, &bad).starts_with("FAILED|2|timestamp: "));
+}
+
+#[test]
+fn words_that_their_column_would_cut_and_tables_that_nobody_can_write_are_found_before() {
+    let mut scene = Scene::new();
+    scene.database.exec("alter table outbox add status varchar(4), add tries text, add done boolean");
+    let ran = |scene: &Scene, block: &str, said: &str| {
+        let config = scene.config.clone().without("outbox").add("outbox", block);
+        let checked = config.run(&["check"]);
+        assert!(checked.code == Some(1) && checked.stdout.contains(said), "{said}\n{}", checked.stdout);
+        config
+    };
+    for (block, said) in [
+        ("writeback = { status = \"status\", published = \"PUBLISHED\" }", "\"PUBLISHED\" becomes \"PUBL\""),
+        ("writeback = { status = \"done\", published = \"true\", rejected = \"t\" }", "are the same value"),
+        ("writeback = { status = \"status\", published = \"ok\", attempts = \"tries\" }", "GREATEST"),
+    ] {
+        let config = ran(&scene, block, said);
+        let ended = config.set("http.listen", "127.0.0.1:0").run(&["run"]);
+        assert!(ended.code == Some(1) && ended.stderr.contains(said), "{said}\n{}", ended.stderr);
+    }
+    // Row security applies to whoever is neither the table's owner nor exempt.
+    let role = unique_name();
+    let url = scene.database.url().replace("postgres@", &format!("{role}@"));
+    let block = "writeback = { status = \"status\", published = \"ok\" }";
+    scene.config = scene.config.without("outbox").add("outbox", block).set("postgres.url", url);
+    scene.config.run(&["init", "--url", &scene.database.url()]).assert_success();
+    scene.config.run(&["check"]).assert_success();
+    scene.database.exec("alter table outbox enable row level security");
+    ran(&scene, block, "row-level security");
+    scene.database.exec(&format!("drop owned by {role}; drop role {role}"));
 }

@@ -19,7 +19,7 @@ const JOIN: &str = "src/pipeline/join.rs";
 const OUTBOX: &str = "src/source/outbox/mod.rs";
 const LETTERS: &str = "src/pipeline/letters.rs";
 
-pub const MUTANTS: [Mutant; 56] = [
+pub const MUTANTS: [Mutant; 58] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
@@ -359,5 +359,17 @@ pub const MUTANTS: [Mutant; 56] = [
         file: SESSION,
         text: "            Action::WriteBack(..) => true,\n",
         instead: "            Action::WriteBack(..) => false,\n",
+    },
+    Mutant {
+        name: "a row that comes again is not marked, because it has its letter",
+        file: PIPELINE,
+        text: "        let Answered { receipt, .. } = self.ledger.pass(entry, receipt);\n",
+        instead: "        let Answered { receipt, .. } = self.ledger.pass(entry, receipt.filter(|_| false));\n",
+    },
+    Mutant {
+        name: "what a retry led to is not written back",
+        file: LETTERS,
+        text: "        let receipt = row.zip(fate).map(",
+        instead: "        let receipt = row.zip(fate).filter(|_| false).map(",
     },
 ];

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use outboxd::config::Order;
 use outboxd::dead_letter::{Claimed, DeadLetter, Outcome};
-use outboxd::ledger::Receipt;
 use outboxd::lsn::{Lsn, Position};
 use outboxd::pipeline::{
     Action, Ask, Clock, Flow, History, LastHolder, Loaded, Pipeline, Reload, SessionStart, Settings, Why,
 };
+use outboxd::receipt::Receipt;
 use outboxd::sink::{Failure, Purge, Whose};
 use outboxd::source::System;
 
@@ -77,12 +77,21 @@ pub struct Relay {
 struct Clerk {
     letters: VecDeque<(u64, System, DeadLetter)>,
     load: Option<(u64, Position)>,
-    settle: VecDeque<(i64, String, Outcome)>,
+    settle: VecDeque<Settling>,
     claimed: VecDeque<Claimed>,
     /// When they must have been tried: long before somebody else may.
     claimed_until: Option<Instant>,
     /// It is written down that the line stands.
     paused: bool,
+}
+
+/// A letter that was tried.
+struct Settling {
+    id: i64,
+    owner: String,
+    outcome: Outcome,
+    /// What its row is to say first, and the history that it is a row of.
+    receipt: Option<(System, Box<Receipt>)>,
 }
 
 /// The relay's end of a session.
@@ -279,9 +288,6 @@ impl Relay {
             if !ours {
                 return self.pipeline.overtaken();
             }
-            if outside.is_locked(event_of(letter)) {
-                return;
-            }
             outside.cluster.store.take(*of, letter, outside.now);
             if heard {
                 let (number, id, position) = (*number, letter.event.clone().expect("an id"), letter.position);
@@ -290,12 +296,28 @@ impl Relay {
                 self.clerk.letters.pop_front();
                 promised!(self.pipeline.stored(number).is_some(), "a letter that was wanted is of no use");
             }
-        } else if let Some((id, owner, outcome)) = self.clerk.settle.front() {
-            if ours && !outside.is_locked(outside.cluster.store.event(*id)) {
-                outside.cluster.store.settle(*id, owner, outcome, outside.now);
-                if heard {
-                    self.clerk.settle.pop_front();
+        } else if let Some(Settling { id, owner, outcome, receipt }) = self.clerk.settle.front_mut() {
+            if receipt.take_if(|(of, _)| *of != system).is_some() {
+                return outcome.undo();
+            }
+            if !ours {
+                return;
+            }
+            if let Some((_, row)) = receipt {
+                // It says the same as its letter, and before it.
+                let event = id_of(row);
+                if !outside.is_locked(event) {
+                    outside.write_back(event, &row.fate);
+                    if heard {
+                        outside.rows.as_mut().expect("there is a table").told(event);
+                        *receipt = None;
+                    }
                 }
+                return;
+            }
+            outside.cluster.store.settle(*id, owner, outcome, outside.now);
+            if heard {
+                self.clerk.settle.pop_front();
             }
         } else if ours && heard && !severed {
             self.look(system, outside);
@@ -319,7 +341,7 @@ impl Relay {
         }
         let many = outside.dice.between(1, self.receipts.len() as u64) as usize;
         let batch: Vec<(u64, u64)> = self.receipts.iter().take(many).map(|(number, it)| (*number, id_of(it))).collect();
-        batch.iter().for_each(|(_, event)| outside.write_back(*event));
+        self.receipts.iter().take(many).for_each(|(_, it)| outside.write_back(id_of(it), &it.fate));
         if outside.dice.once_in(3) {
             self.write_at = outside.later(1000);
             return outside.cluster.felt("write-back not heard");
@@ -357,7 +379,10 @@ impl Relay {
         let Some(link) = &self.link else { return };
         let Some(mut letter) = self.clerk.claimed.pop_front() else { return };
         if self.clerk.claimed_until.is_some_and(|end| outside.now >= end) {
-            return self.clerk.settle.push_back((letter.id, letter.owner, Outcome::PutBack));
+            return {
+                let Claimed { id, owner, .. } = letter;
+                self.clerk.settle.push_back(Settling { id, owner, outcome: Outcome::PutBack, receipt: None })
+            };
         }
         for name in self.pipeline.lacks(&letter) {
             outside.complete(&mut letter, name);
@@ -524,7 +549,7 @@ impl Relay {
         let generation = self.pipeline.ledger().generation();
         let history = self.pipeline.session_started(start, outside.now);
         if history == History::Another && outside.dead_letter.order == Order::ParkKey {
-            self.clerk.settle.iter_mut().for_each(|(_, _, outcome)| outcome.undo());
+            self.clerk.settle.iter_mut().for_each(|settling| settling.outcome.undo());
         }
         // Another producer at once: what the old one has on its way belongs to another history.
         self.forgets = self.pipeline.ledger().generation() != generation;
@@ -609,11 +634,13 @@ impl Relay {
             }
             Action::WriteBack(number, receipt) => {
                 promised!(outside.has_row(id_of(&receipt)), "no row of {receipt:?} can be marked");
-                promised!(receipt.rejected.is_none(), "a letter in the database is marked with it: {receipt:?}");
                 self.receipts.push_back((number, receipt));
             }
             Action::LoadLetters { serial, from } => self.clerk.load = Some((serial, from)),
-            Action::SettleLetter { id, owner, outcome, .. } => self.clerk.settle.push_back((id, owner, outcome)),
+            Action::SettleLetter { id, owner, outcome, receipt, .. } => {
+                let receipt = receipt.map(|receipt| (self.system.expect("letters are tried in a session"), receipt));
+                self.clerk.settle.push_back(Settling { id, owner, outcome, receipt });
+            }
             Action::AbandonTrial => {
                 self.producer.abandon(self.name, outside.now, &mut outside.cluster);
                 self.retiring.push(outside.later(300));
@@ -762,8 +789,4 @@ fn gate(lease: Option<Instant>, link: &Link, severed: bool, edition: u64, now: I
 
 fn id_of(receipt: &Receipt) -> u64 {
     receipt.id.parse().expect("a number")
-}
-
-fn event_of(letter: &DeadLetter) -> u64 {
-    letter.event.as_deref().expect("every event has an id").parse().expect("a number")
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use outboxd::dead_letter::{Claimed, DeadLetter, KnownLetter, OpenLane, Outcome};
 use outboxd::lsn::{Lsn, Position};
+use outboxd::receipt::Fate;
 use outboxd::source::System;
 
 use crate::dice::Dice;
@@ -120,15 +121,9 @@ impl Store {
         self.letters.iter().filter(|stored| self.settles(stored)).any(|stored| stored.event == event)
     }
 
-    /// True when the event's row says that it is parked or was delivered: it is written with its letter.
-    pub fn marks(&self, event: u64) -> bool {
-        self.letters.iter().any(|stored| stored.event == event && stored.state != State::Gone)
-    }
-
-    /// True when it says what became of it in the end.
-    pub fn marks_settled(&self, event: u64) -> bool {
-        let is_settled = |stored: &Stored| matches!(stored.state, State::Delivered | State::Discarded);
-        self.letters.iter().any(|stored| stored.event == event && is_settled(stored))
+    /// True when a person has given the event up.
+    pub fn discards(&self, event: u64) -> bool {
+        self.letters.iter().any(|stored| stored.event == event && stored.state == State::Discarded)
     }
 
     fn settles(&self, stored: &Stored) -> bool {
@@ -151,6 +146,10 @@ impl Store {
             position: stored.letter.position,
             is_current: stored.system.id == system.id,
             event: stored.letter.event.clone(),
+            fate: match stored.state {
+                State::Delivered => Fate::Published,
+                _ => Fate::Rejected { why: stored.letter.rejection.to_string(), attempts: 1 },
+            },
         };
         let mut known: Vec<KnownLetter> = alive.map(known).collect();
         known.sort_by_key(|letter| letter.position);
@@ -200,6 +199,7 @@ impl Store {
                 is_current: current,
                 lane: stored.letter.lane.clone(),
                 origin: stored.letter.origin.clone(),
+                event: stored.letter.event.clone(),
                 position: stored.letter.position,
                 committed_at: stored.letter.committed_at,
                 columns: stored.letter.columns.clone(),
@@ -220,11 +220,6 @@ impl Store {
             Outcome::Delivered => State::Delivered,
             Outcome::Rejected(_) | Outcome::PutBack => State::Pending,
         };
-    }
-
-    /// The event of a letter, by the letter's number.
-    pub fn event(&self, id: i64) -> u64 {
-        self.letters[id as usize - 1].event
     }
 
     /// A person gives one up. Answers with its event.

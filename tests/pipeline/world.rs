@@ -9,6 +9,7 @@ use outboxd::config;
 use outboxd::config::{Backoff, Order, Store, UnknownTopic};
 use outboxd::dead_letter::{BEHIND, Claimed, Column, DeadLetter, Lane, PAYLOAD_MISSING};
 use outboxd::lsn::{Lsn, Position};
+use outboxd::receipt::Fate;
 use outboxd::source::System;
 
 use crate::broker::{Cluster, Faults, Producer, oracle_key};
@@ -291,11 +292,11 @@ impl Outside {
         self.now < self.locked_until && self.has_row(event)
     }
 
-    /// An UPDATE says that the event is published: its row, if it is still there, is marked.
-    pub fn write_back(&mut self, event: u64) {
+    /// An UPDATE says what became of the event: its row, if it is still there, is marked.
+    pub fn write_back(&mut self, event: u64, fate: &Fate) {
         let known = &self.cluster.events[event as usize];
         if let Some(rows) = self.rows.as_mut().filter(|_| !known.void) {
-            rows.publish(known, self.server.system.id);
+            rows.mark(known, self.server.system.id, fate);
         }
     }
 
@@ -305,8 +306,7 @@ impl Outside {
         let passed = self.server.transactions[self.marked..].iter().take_while(|it| it.commit < confirmed);
         for transaction in passed {
             for event in transaction.events().filter(|event| self.has_row(*event)) {
-                let is_marked = rows.has(event) || self.cluster.store.marks(event);
-                promised!(is_marked, "{confirmed} is confirmed, and the row of event {event} is not marked");
+                promised!(rows.has(event), "{confirmed} is confirmed, and the row of event {event} is not marked");
             }
             self.marked += 1;
         }
@@ -317,7 +317,7 @@ impl Outside {
         let Some(rows) = &self.rows else { return };
         let events = self.server.transactions.iter().flat_map(|transaction| transaction.events());
         for event in events.filter(|event| self.has_row(*event)) {
-            let is_marked = rows.has(event) || self.cluster.store.marks_settled(event);
+            let is_marked = rows.is_published(event) || rows.has(event) && self.cluster.store.discards(event);
             promised!(is_marked, "the row of event {event} is not marked in the end");
         }
     }

@@ -17,6 +17,7 @@ pub mod error;
 pub mod ledger;
 pub mod lsn;
 pub mod pipeline;
+pub mod receipt;
 pub mod record;
 pub mod route;
 pub mod sink;

@@ -38,15 +38,11 @@ pub(super) async fn store(
 ) -> Result<Claim> {
     let catalog = connect(&wanted).await?;
     catalog.make_durable().await?;
-    let stamps = catalog.stamps(&wanted.outboxes).await?;
-    if !stamps.is_empty() {
-        catalog.await_visible(batch.iter().map(|parcel| parcel.letter.xid)).await?;
-    }
     // Letters of one history at a time: positions mean nothing without it.
     for letters in batch.chunk_by(|one, other| one.system == other.system) {
         let desk = Desk { system: letters[0].system, ..desk.clone() };
         let letters: Vec<DeadLetter> = letters.iter().map(|parcel| parcel.letter.clone()).collect();
-        if catalog.store_letters(&desk, &letters, patience, &stamps).await? == Claim::Lost {
+        if catalog.store_letters(&desk, &letters, patience).await? == Claim::Lost {
             return Ok(Claim::Lost);
         }
     }
@@ -101,8 +97,7 @@ pub(super) async fn remember(wanted: Wanted, desk: Desk, topics: Vec<String>) ->
 pub(super) async fn settle(wanted: Wanted, desk: Desk, settled: Vec<SettledLetter>) -> Result<Claim> {
     let catalog = connect(&wanted).await?;
     catalog.make_durable().await?;
-    let stamps = catalog.stamps(&wanted.outboxes).await?;
-    catalog.settle_letters(&desk, &settled, &stamps).await
+    catalog.settle_letters(&desk, &settled).await
 }
 
 /// What to look for.

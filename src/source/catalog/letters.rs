@@ -13,11 +13,12 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::{PgLsn, ToSql};
 
-use super::{Catalog, Claim, Stamp};
+use super::{Catalog, Claim};
 use crate::column::Type;
 use crate::dead_letter::{BEHIND, Claimed, Column, DeadLetter, KnownLetter, Lane, OpenLane, Origin, Outcome};
 use crate::error::Result;
 use crate::lsn::{Lsn, Position};
+use crate::receipt::Fate;
 use crate::source::System;
 
 /// Whose letters, and who writes.
@@ -109,22 +110,14 @@ impl Catalog {
     /// is. `Claim::Lost`: nothing was stored.
     ///
     /// A letter that is only behind another has not been tried, and is due at once.
-    ///
-    /// The rows of letters whose tables have a stamp are written to in the same statement.
-    pub async fn store_letters(
-        &self,
-        desk: &Desk,
-        letters: &[DeadLetter],
-        patience: Patience,
-        stamps: &[Stamp],
-    ) -> Result<Claim> {
+    pub async fn store_letters(&self, desk: &Desk, letters: &[DeadLetter], patience: Patience) -> Result<Claim> {
         let sheet = Sheet::of(letters);
         let (system, timeline) = desk.history();
         let (attempts, first) = (i32::try_from(patience.attempts).unwrap_or(i32::MAX), seconds(patience.first));
         let mut parameters: Vec<&(dyn ToSql + Sync)> =
             vec![&desk.slot, &desk.leader, &system, &timeline, &attempts, &first];
         parameters.extend(sheet.parameters());
-        let row = self.row(&about("store", &desk.slot), &sql::store(desk.pid, stamps), &parameters).await?;
+        let row = self.row(&about("store", &desk.slot), &sql::store(desk.pid), &parameters).await?;
         Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
     }
 
@@ -136,7 +129,8 @@ impl Catalog {
         most: usize,
         of: Letters,
     ) -> Result<Vec<KnownLetter>> {
-        let sql = "SELECT d.commit_lsn, d.row_number, d.system_id = $2, d.event_id \
+        let sql = "SELECT d.commit_lsn, d.row_number, d.system_id = $2, d.event_id, d.state = 'delivered', \
+                       d.reason || ': ' || d.message, d.attempts \
                    FROM outboxd.dead_letter AS d \
                    WHERE d.slot = $1 AND ($6 OR d.state <> 'delivered') \
                      AND (d.commit_lsn, d.row_number) >= ($3::pg_lsn, $4::bigint) \
@@ -150,6 +144,10 @@ impl Catalog {
             position: position(row.get(0), row.get(1)),
             is_current: row.get(2),
             event: row.get(3),
+            fate: match row.get(4) {
+                true => Fate::Published,
+                false => Fate::Rejected { why: row.get(5), attempts: row.get::<_, i32>(6).cast_unsigned() },
+            },
         };
         Ok(rows.iter().map(known).collect())
     }
@@ -194,9 +192,8 @@ impl Catalog {
         Ok(letters)
     }
 
-    /// Writes what became of tries, all or none; of letters only that are still ours, and into the rows of tables that have a
-    /// stamp. `Claim::Lost`: nothing was written.
-    pub async fn settle_letters(&self, desk: &Desk, settled: &[SettledLetter], stamps: &[Stamp]) -> Result<Claim> {
+    /// Writes what became of tries, all or none; of letters only that are still ours. `Claim::Lost`: nothing was written.
+    pub async fn settle_letters(&self, desk: &Desk, settled: &[SettledLetter]) -> Result<Claim> {
         let ids: Vec<i64> = settled.iter().map(|letter| letter.id).collect();
         let owners: Vec<&str> = settled.iter().map(|letter| letter.owner.as_str()).collect();
         let pauses: Vec<f64> = settled.iter().map(|letter| seconds(letter.pause)).collect();
@@ -215,7 +212,7 @@ impl Catalog {
         }
         let parameters: [&(dyn ToSql + Sync); 8] =
             [&desk.slot, &desk.leader, &ids, &outcomes, &reasons, &messages, &pauses, &owners];
-        let row = self.row(&about("settle", &desk.slot), &sql::settle(desk.pid, stamps), &parameters).await?;
+        let row = self.row(&about("settle", &desk.slot), &sql::settle(desk.pid), &parameters).await?;
         Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
     }
 
@@ -441,6 +438,7 @@ fn claimed(row: &Row, owner: &str) -> Claimed {
         columns: columns(row.get(8), row.get(9), row.get(10)),
         not_kept: row.get(11),
         lane: Lane { topic: row.get(12), key: row.get(13) },
+        event: row.get(14),
     }
 }
 
@@ -494,7 +492,6 @@ mod tests {
         DeadLetter {
             position: Position { commit: Lsn(7), row: u64::MAX },
             committed_at: i64::MIN,
-            xid: 1,
             origin: Origin::Table("public".to_owned(), "outbox".to_owned()),
             event: Some("a\0b".to_owned()),
             event_type: None,

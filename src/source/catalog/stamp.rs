@@ -3,7 +3,7 @@
 //! `[[outbox]]` blocks with `writeback` enter; `Stamp`s leave, each proved by the server as far as that takes no lock, or what is wrong
 //! with the set-up. Guarantees: only the named columns are written; a published row is never written again, so that no
 //! rejection covers it and whatever is repeated changes nothing; a row that is gone is no failure, and one that cannot be seen yet is not
-//! taken for one.
+//! taken for one; nobody's row is waited for.
 
 mod sql;
 
@@ -13,7 +13,7 @@ use super::letters::storable;
 use super::{Catalog, Column};
 use crate::config::{Outbox, OutboxSource, Writeback};
 use crate::error::{Error, Result};
-use crate::ledger::Receipt;
+use crate::receipt::{Fate, Receipt};
 pub use sql::Stamp;
 
 /// What PostgreSQL says when a right is missing.
@@ -81,12 +81,35 @@ impl Catalog {
         }
     }
 
-    /// Writes receipts into their rows, all or none. Their transactions can be seen.
-    pub async fn write_back(&self, stamp: &Stamp, receipts: &[&Receipt]) -> Result<()> {
+    /// Writes receipts into their rows, all or none but for those that somebody else has locked: the places of these. Their transactions
+    /// can be seen.
+    pub async fn write_back(&self, stamp: &Stamp, receipts: &[&Receipt]) -> Result<Vec<usize>> {
         let ids: Vec<&str> = receipts.iter().map(|receipt| receipt.id.as_str()).collect();
-        let rejected: Vec<_> = receipts.iter().map(|receipt| receipt.rejected.as_deref().map(storable)).collect();
+        let fates = receipts.iter().map(|receipt| match &receipt.fate {
+            Fate::Published => (None, 0),
+            Fate::Rejected { why, attempts } => (Some(storable(why)), i32::try_from(*attempts).unwrap_or(i32::MAX)),
+        });
+        let (why, attempts): (Vec<_>, Vec<i32>) = fates.unzip();
         let what = format!("cannot write to rows of table {}", stamp.table());
-        self.affected(&what, &stamp.receipts(), &[&ids, &rejected]).await.map(drop)
+        let written = self.rows(&what, &stamp.receipts(), &[&ids, &why, &attempts]).await?;
+        let mut is_left = vec![true; ids.len()];
+        written.iter().flat_map(|row| row.get::<_, Vec<i64>>(0)).for_each(|place| is_left[index(place)] = false);
+        let left: Vec<usize> = (0..ids.len()).filter(|at| is_left[*at]).collect();
+        if left.is_empty() {
+            return Ok(left);
+        }
+        // Published before, gone, or locked.
+        let ids: Vec<&str> = left.iter().map(|at| ids[*at]).collect();
+        let open = self.rows(&what, &stamp.left(), &[&ids]).await?;
+        Ok(open.iter().map(|row| left[index(row.get(0))]).collect())
+    }
+
+    /// Lets the server plan the UPDATE, which shows what rights, types and row security say of it. Waits for locks of the whole table.
+    pub async fn rehearse(&self, stamp: &Stamp) -> Result<()> {
+        let nothing: (&[&str], &[Option<&str>], &[i32]) = (&[], &[], &[]);
+        let what = format!("rows of table {} cannot be written to", stamp.table());
+        let sql = format!("EXPLAIN {}", stamp.receipts());
+        self.rows(&what, &sql, &[&nothing.0, &nothing.1, &nothing.2]).await.map(drop)
     }
 
     /// Columns that nobody can write, or that must not change: the row would leave its partition.
@@ -105,12 +128,22 @@ impl Catalog {
     /// What a word or a column cannot be is found here; a missing right only when a row is written.
     async fn prove(&self, stamp: &Stamp) -> Result<()> {
         let what = format!("rows of table {} cannot be written to", stamp.table());
-        self.rows(&what, &stamp.casts(), &[]).await.map(drop).map_err(|error| match error.sqlstate() {
+        let hint = "see the columns' types, and the words in outbox.writeback";
+        let row = self.row(&what, &stamp.proof(), &[]).await.map_err(|error| match error.sqlstate() {
             Some(code) if code != INSUFFICIENT_PRIVILEGE && (code.starts_with("22") || code.starts_with("42")) => {
-                // Without its code: whoever stores letters would look for the fault in them.
-                Error::definite(error.chain()).hint("see the columns' types, and the words in outbox.writeback")
+                Error::definite(error.chain()).hint(hint)
             }
             Some(_) | None => error,
-        })
+        })?;
+        let wrong: Vec<String> = row.map(|row| row.get(0)).unwrap_or_default();
+        match wrong.first() {
+            None => Ok(()),
+            Some(word) => Err(Error::definite(format!("{what} as configured: {word}")).hint(hint)),
+        }
     }
+}
+
+/// SQL counts from 1.
+fn index(place: i64) -> usize {
+    usize::try_from(place - 1).expect("places begin with 1")
 }

@@ -1,7 +1,5 @@
 //! The statements of the relay's side that are longer than a few lines.
 
-use crate::source::catalog::Stamp;
-
 /// A letter, as `d`, that may be claimed for its own part: nobody works on it, and its time has come.
 const CLAIMABLE: &str = "((d.system_id <> $3 \
          OR (d.commit_lsn, d.row_number) < ($4::pg_lsn, $5::bigint)) \
@@ -57,8 +55,7 @@ pub(super) fn leader_if(pid: i32, condition: &str) -> String {
     )
 }
 
-pub(super) fn store(pid: i32, stamps: &[Stamp]) -> String {
-    let rows = rows(stamps.iter().map(|stamp| stamp.stored("stored")));
+pub(super) fn store(pid: i32) -> String {
     format!(
         "WITH {}, \
          letter AS (SELECT * FROM unnest($7::pg_lsn[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], \
@@ -95,8 +92,8 @@ pub(super) fn store(pid: i32, stamps: &[Stamp]) -> String {
                      attempts = d.attempts + EXCLUDED.attempts, attempts_left = greatest(d.attempts_left, 1), \
                      next_attempt = EXCLUDED.next_attempt \
                  WHERE d.state = 'delivered' \
-             RETURNING d.id, d.attempts, d.reason, d.message, d.origin_schema, d.origin_name, d.event_id), \
-         {rows}tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
+             RETURNING d.id, d.attempts, d.reason, d.message), \
+         tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
              SELECT stored.id, stored.attempts, stored.reason, stored.message FROM stored WHERE stored.attempts > 0 \
              ON CONFLICT DO NOTHING) \
          SELECT leader.slot FROM leader",
@@ -162,7 +159,7 @@ pub(super) fn claim(pid: i32) -> String {
          FROM kept WHERE d.id = kept.id \
          RETURNING d.id, d.attempts, d.system_id = $3, d.origin_schema, d.origin_name, \
              d.commit_lsn, d.row_number, (extract(epoch FROM d.committed_at) * 1000000)::bigint - 946684800000000, \
-             d.column_names, d.column_values, d.column_types, d.not_kept, d.topic, d.key",
+             d.column_names, d.column_values, d.column_types, d.not_kept, d.topic, d.key, d.event_id",
         oldest = first_of("lanes.lane", "$3", BLOCKING, &is_free, "1"),
         followers = first_of("head.lane", "$3", BLOCKING, &is_free, share),
         leader = leader_if(pid, "AND EXISTS (SELECT FROM picked)")
@@ -170,8 +167,7 @@ pub(super) fn claim(pid: i32) -> String {
 }
 
 /// Letters are locked in the order of their ids, as people's commands do, so that nobody waits in a circle.
-pub(super) fn settle(pid: i32, stamps: &[Stamp]) -> String {
-    let rows = rows(stamps.iter().map(|stamp| stamp.settled("written")));
+pub(super) fn settle(pid: i32) -> String {
     format!(
         "WITH {}, \
          ours AS MATERIALIZED (SELECT d.id FROM outboxd.dead_letter AS d \
@@ -193,16 +189,11 @@ pub(super) fn settle(pid: i32, stamps: &[Stamp]) -> String {
              FROM ours JOIN unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::text[]) \
                  AS s (id, outcome, reason, message, pause, owner) ON s.id = ours.id \
              WHERE d.id = ours.id AND d.owner = s.owner \
-             RETURNING d.id, d.attempts, s.outcome, s.reason, s.message, d.origin_schema, d.origin_name, d.event_id), \
-         {rows}tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
+             RETURNING d.id, d.attempts, s.outcome, s.reason, s.message), \
+         tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
              SELECT written.id, written.attempts, written.reason, written.message FROM written \
              WHERE written.outcome <> 'put back') \
          SELECT leader.slot FROM leader",
         leader_if(pid, "")
     )
-}
-
-/// The UPDATEs of the letters' own rows, which stand and fall with the letters.
-fn rows(updates: impl Iterator<Item = String>) -> String {
-    updates.enumerate().map(|(at, update)| format!("rows{at} AS ({update}), ")).collect()
 }

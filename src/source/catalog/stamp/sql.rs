@@ -6,16 +6,22 @@ use crate::source::catalog::{Column, quote_identifier, quote_literal};
 /// Columns of a table that are generated, or part of the partition key of some level, each with what it is.
 ///
 /// A column that an expression of a key names depends on its table internally, as those that stand in the key alone.
-pub(super) const UNWRITABLE: &str = "SELECT a.attname::text, \
+///
+/// The catalog is asked, and not `pg_partition_tree`, which would wait for whoever has locked a partition.
+pub(super) const UNWRITABLE: &str = "WITH RECURSIVE tree AS ( \
+        SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+        WHERE n.nspname::text = $1 AND c.relname::text = $2 \
+        UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN tree ON i.inhparent = tree.oid) \
+     SELECT a.attname::text, \
         CASE WHEN a.attgenerated <> '' THEN 'is generated' ELSE 'is part of a partition key' END \
      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
      JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
      WHERE n.nspname::text = $1 AND c.relname::text = $2 AND (a.attgenerated <> '' OR EXISTS ( \
-        SELECT FROM pg_partition_tree(c.oid) AS p JOIN pg_partitioned_table AS k ON k.partrelid = p.relid \
-        JOIN pg_attribute AS same ON same.attrelid = p.relid AND same.attname = a.attname \
+        SELECT FROM tree JOIN pg_partitioned_table AS k ON k.partrelid = tree.oid \
+        JOIN pg_attribute AS same ON same.attrelid = tree.oid AND same.attname = a.attname \
         WHERE same.attnum = ANY (k.partattrs::int2[]) OR EXISTS (SELECT FROM pg_depend AS d \
-            WHERE d.classid = 'pg_class'::regclass AND d.objid = p.relid AND d.objsubid = same.attnum \
-              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = p.relid AND d.refobjsubid = 0 \
+            WHERE d.classid = 'pg_class'::regclass AND d.objid = tree.oid AND d.objsubid = same.attnum \
+              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = tree.oid AND d.refobjsubid = 0 \
               AND d.deptype = 'i')))";
 
 /// Those of the given transactions that others cannot see yet. A number of 32 bits means the one that is nearest to the
@@ -50,32 +56,40 @@ struct Target {
     not_null: bool,
 }
 
-/// The status column, and its words as values of its type.
+/// The status column, and its words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Words {
     name: String,
+    type_name: String,
     published: String,
     rejected: Option<String>,
 }
 
-/// Where an UPDATE finds, in a relation `w`, what became of rows.
-struct Found<'a> {
-    from: String,
-    /// Which of them are meant.
-    which: &'a str,
-    /// The row's id as text; NULL for those of other tables.
-    id: String,
-    /// Why the row was rejected; NULL when it was published.
-    rejected: &'a str,
-    tries: Tries<'a>,
+impl Words {
+    /// Expressions, each NULL or what is wrong with a word.
+    fn wrong(&self) -> Vec<String> {
+        let type_name = &self.type_name;
+        let is_text = format!(
+            "(SELECT t.typcategory = 'S' FROM pg_type AS t WHERE t.oid = {}::regtype)",
+            quote_literal(type_name)
+        );
+        let cut = |word: &String| {
+            let (value, literal) = (value(word, type_name), quote_literal(word));
+            format!(
+                "CASE WHEN {is_text} AND {value}::text <> {literal} THEN '\"' || {literal} || '\" becomes \"' || {value}::text || '\"' END"
+            )
+        };
+        let same = self.rejected.as_ref().map(|rejected| {
+            let (published, rejected) = (value(&self.published, type_name), value(rejected, type_name));
+            format!("CASE WHEN {published} = {rejected} THEN 'published and rejected are the same value' END")
+        });
+        std::iter::once(&self.published).chain(&self.rejected).map(cut).chain(same).collect()
+    }
 }
 
-/// What becomes of the attempts.
-enum Tries<'a> {
-    /// So many more.
-    More(&'a str),
-    /// One, where there was none: a receipt may be written again.
-    AtLeastOne,
+/// A word as a value of its column's type.
+fn value(word: &str, type_name: &str) -> String {
+    format!("{}::{type_name}", quote_literal(word))
 }
 
 impl Stamp {
@@ -95,8 +109,7 @@ impl Stamp {
         let optional = |name: &'a Option<String>| name.as_deref().map(target).transpose();
         let words = |status: &'a StatusColumn| -> Result<Words, &'a str> {
             let Target { name, type_name, .. } = target(&status.name)?;
-            let word = |word: &String| format!("{}::{type_name}", quote_literal(word));
-            Ok(Words { name, published: word(&status.published), rejected: status.rejected.as_ref().map(word) })
+            Ok(Words { name, type_name, published: status.published.clone(), rejected: status.rejected.clone() })
         };
         Ok(Stamp {
             outbox: at,
@@ -115,96 +128,80 @@ impl Stamp {
         format!("{}.{}", self.schema, self.name)
     }
 
-    /// Fails where a word, a time, a number or a text is no value of its column's type. No table is touched, so that nobody's lock
-    /// is waited for.
-    pub(super) fn casts(&self) -> String {
-        let cast = |value: &str, target: &Option<Target>| {
-            target.as_ref().map(|Target { type_name, .. }| format!("{value}::{type_name}"))
-        };
-        let words = self.status.iter().flat_map(|Words { published, rejected, .. }| {
-            std::iter::once(published).chain(rejected).cloned().collect::<Vec<_>>()
-        });
-        let id = format!("NULL::text::{}", self.id.type_name);
-        let others = [cast("now()", &self.column), cast("1", &self.attempts), cast("'x: y'::text", &self.error)];
-        let all: Vec<String> = std::iter::once(id).chain(words).chain(others.into_iter().flatten()).collect();
-        format!("SELECT {}", all.join(", "))
+    /// Fails where a word, a time, a number or a text is no value of its column's type; answers with the words that their column cuts,
+    /// or makes one. No table is touched, so that nobody's lock is waited for.
+    pub(super) fn proof(&self) -> String {
+        let mut casts = vec![format!("NULL::text::{}", self.id.type_name)];
+        let column = self.column.iter().map(|column| format!("now()::{}", column.type_name));
+        let attempts =
+            self.attempts.iter().map(|Target { type_name, .. }| format!("greatest(NULL::{type_name}, 1)::{type_name}"));
+        let error = self.error.iter().map(|error| format!("'x: y'::text::{}", error.type_name));
+        casts.extend(column.chain(attempts).chain(error));
+        let wrong: Vec<String> = self.status.iter().flat_map(Words::wrong).collect();
+        let wrong =
+            if wrong.is_empty() { "ARRAY[]::text[]".to_owned() } else { format!("ARRAY[{}]", wrong.join(", ")) };
+        format!("SELECT array_remove({wrong}, NULL), {}", casts.join(", "))
     }
 
-    /// Takes ids and, for each, why it was rejected.
+    /// Takes ids and, for each, why it was rejected and how often it was tried; answers with the places, from 1, of those whose rows
+    /// were written, in arrays.
+    ///
+    /// Rows are locked before they are written, and none is waited for: an application that holds a row neither stops the
+    /// others nor finds itself in a deadlock. Of several receipts of one row, the one that says that it is published counts, or the last.
+    /// A row that somebody else changed just now is locked and not found again: its turn comes with those that are left.
     pub(super) fn receipts(&self) -> String {
-        self.update(&Found {
-            from: "unnest($1::text[], $2::text[]) AS w (id, rejected)".to_owned(),
-            which: "true",
-            id: "w.id".to_owned(),
-            rejected: "w.rejected",
-            tries: Tries::AtLeastOne,
-        })
-    }
-
-    /// Writes that rows have letters now. `letters` has of each letter its origin, `event_id`, reason and message, and the
-    /// attempts that it was stored with.
-    pub(in crate::source::catalog) fn stored(&self, letters: &str) -> String {
-        self.update(&Found {
-            from: format!("{letters} AS w"),
-            which: "true",
-            id: self.id_of_letter(),
-            rejected: "w.reason || ': ' || w.message",
-            tries: Tries::More("w.attempts"),
-        })
-    }
-
-    /// Writes what the tries of letters led to. `letters` has of each the same, and `outcome`.
-    pub(in crate::source::catalog) fn settled(&self, letters: &str) -> String {
-        self.update(&Found {
-            from: format!("{letters} AS w"),
-            which: "w.outcome <> 'put back'",
-            id: self.id_of_letter(),
-            rejected: "CASE WHEN w.outcome = 'rejected' THEN w.reason || ': ' || w.message END",
-            tries: Tries::More("CASE WHEN w.outcome = 'rejected' THEN 1 ELSE 0 END"),
-        })
-    }
-
-    /// An id of another table need not be a value of this one's type.
-    fn id_of_letter(&self) -> String {
-        let (schema, name) = (quote_literal(&self.schema), quote_literal(&self.name));
-        format!("CASE WHEN w.origin_schema = {schema} AND w.origin_name = {name} THEN w.event_id END")
-    }
-
-    fn update(&self, found: &Found<'_>) -> String {
-        let Found { from, which, id, .. } = found;
-        let table = format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name));
+        let (table, unpublished) = (self.quoted(), self.is_unpublished());
+        let (id, type_name) = (&self.id.name, &self.id.type_name);
         format!(
-            "UPDATE {table} AS t SET {} FROM {from} WHERE {which} AND t.{} = ({id})::{} AND {}",
-            self.assignments(found).join(", "),
+            "WITH given AS MATERIALIZED (SELECT g.id::{type_name} AS id, bool_or(g.why IS NULL) AS published, \
+                 (array_agg(g.why ORDER BY g.place DESC) FILTER (WHERE g.why IS NOT NULL))[1] AS why, \
+                 max(g.attempts) AS attempts, array_agg(g.place) AS places \
+                 FROM unnest($1::text[], $2::text[], $3::integer[]) WITH ORDINALITY AS g (id, why, attempts, place) \
+                 GROUP BY g.id), \
+             locked AS MATERIALIZED (SELECT t.tableoid AS relation, t.ctid AS tuple, given.* \
+                 FROM {table} AS t JOIN given ON t.{id} = given.id WHERE {unpublished} \
+                 FOR NO KEY UPDATE OF t SKIP LOCKED) \
+             UPDATE {table} AS t SET {} FROM locked AS w \
+             WHERE t.tableoid = w.relation AND t.ctid = w.tuple AND {unpublished} RETURNING w.places",
+            self.assignments().join(", ")
+        )
+    }
+
+    /// Takes ids; answers with the places, from 1, of those whose rows are there and not published.
+    pub(super) fn left(&self) -> String {
+        format!(
+            "SELECT g.place FROM unnest($1::text[]) WITH ORDINALITY AS g (id, place) \
+             WHERE EXISTS (SELECT FROM {} AS t WHERE t.{} = g.id::{} AND {})",
+            self.quoted(),
             self.id.name,
             self.id.type_name,
             self.is_unpublished()
         )
     }
 
+    fn quoted(&self) -> String {
+        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
+    }
+
     /// Casts are explicit: an explicit one cuts a text that is too long for its column.
-    fn assignments(&self, found: &Found<'_>) -> Vec<String> {
-        let Found { rejected, tries, .. } = found;
-        let either = |name: &str, published: &str, else_rejected: &str| {
-            format!("{name} = CASE WHEN ({rejected}) IS NULL THEN {published} ELSE {else_rejected} END")
+    fn assignments(&self) -> Vec<String> {
+        let either = |name: &str, published: &str, rejected: &str| {
+            format!("{name} = CASE WHEN w.published THEN {published} ELSE {rejected} END")
         };
         let column = self
             .column
             .as_ref()
             .map(|Target { name, type_name, .. }| either(name, &format!("now()::{type_name}"), &format!("t.{name}")));
-        let status = self.status.as_ref().map(|Words { name, published, rejected }| {
-            either(name, published, rejected.as_ref().unwrap_or(&format!("t.{name}")))
+        let status = self.status.as_ref().map(|Words { name, type_name, published, rejected }| {
+            let rejected = rejected.as_ref().map_or_else(|| format!("t.{name}"), |word| value(word, type_name));
+            either(name, &value(published, type_name), &rejected)
         });
         let attempts = self.attempts.as_ref().map(|Target { name, type_name, .. }| {
-            let many = match tries {
-                Tries::More(more) => format!("coalesce(t.{name}, 0) + ({more})"),
-                Tries::AtLeastOne => format!("greatest(t.{name}, 1)"),
-            };
-            either(name, &format!("t.{name}"), &format!("({many})::{type_name}"))
+            either(name, &format!("t.{name}"), &format!("greatest(t.{name}, w.attempts)::{type_name}"))
         });
         let error = self.error.as_ref().map(|Target { name, type_name, not_null }| {
             let none = if *not_null { "''" } else { "NULL" };
-            either(name, &format!("{none}::{type_name}"), &format!("({rejected})::{type_name}"))
+            either(name, &format!("{none}::{type_name}"), &format!("w.why::{type_name}"))
         });
         [column, status, attempts, error].into_iter().flatten().collect()
     }
@@ -212,7 +209,9 @@ impl Stamp {
     /// Publishing wins: whoever finds a row published leaves it as it is.
     fn is_unpublished(&self) -> String {
         match (&self.status, &self.column) {
-            (Some(Words { name, published, .. }), _) => format!("t.{name} IS DISTINCT FROM {published}"),
+            (Some(Words { name, type_name, published, .. }), _) => {
+                format!("t.{name} IS DISTINCT FROM {}", value(published, type_name))
+            }
             (None, Some(Target { name, .. })) => format!("t.{name} IS NULL"),
             (None, None) => unreachable!("the configuration names one of the two"),
         }
@@ -255,21 +254,15 @@ mod tests {
     fn only_named_columns_of_unpublished_rows_are_written_and_found_by_the_ids_own_type() {
         let sql = stamp().receipts();
         for part in [
-            r#"UPDATE "app"."out box" AS t SET "at" = CASE WHEN (w.rejected) IS NULL THEN now()::timestamp with time zone ELSE t."at" END"#,
-            r#""state" = CASE WHEN (w.rejected) IS NULL THEN 'it''s out'::character varying(8) ELSE 'FAILED'::character varying(8) END"#,
-            r#"THEN t."tries" ELSE (greatest(t."tries", 1))::smallint END"#,
-            r#"THEN ''::character varying(255) ELSE (w.rejected)::character varying(255) END"#,
-            r#"WHERE true AND t."Id" = (w.id)::uuid AND t."state" IS DISTINCT FROM 'it''s out'::character varying(8)"#,
+            r#"SELECT g.id::uuid AS id"#,
+            r#"FROM "app"."out box" AS t JOIN given ON t."Id" = given.id WHERE t."state" IS DISTINCT FROM 'it''s out'::character varying(8)"#,
+            r#"UPDATE "app"."out box" AS t SET "at" = CASE WHEN w.published THEN now()::timestamp with time zone ELSE t."at" END"#,
+            r#""state" = CASE WHEN w.published THEN 'it''s out'::character varying(8) ELSE 'FAILED'::character varying(8) END"#,
+            r#"THEN t."tries" ELSE greatest(t."tries", w.attempts)::smallint END"#,
+            r#"THEN ''::character varying(255) ELSE w.why::character varying(255) END"#,
+            r#"FROM locked AS w WHERE t.tableoid = w.relation AND t.ctid = w.tuple AND t."state" IS DISTINCT FROM 'it''s out'::character varying(8)"#,
         ] {
             assert!(sql.contains(part), "{part}\n{sql}");
         }
-    }
-
-    #[test]
-    fn a_letters_id_is_read_as_the_tables_only_when_the_letter_is_of_that_table() {
-        let sql = stamp().settled("written");
-        let id = "(CASE WHEN w.origin_schema = 'app' AND w.origin_name = 'out box' THEN w.event_id END)::uuid";
-        assert!(sql.contains(id) && sql.contains("FROM written AS w WHERE w.outcome <> 'put back' AND"), "{sql}");
-        assert!(stamp().stored("stored").contains(r#"(coalesce(t."tries", 0) + (w.attempts))::smallint"#));
     }
 }

@@ -297,6 +297,7 @@ fn letter(room: &Outbox, waiting: &Waiting, most: u64) -> Claimed {
         is_current: true,
         lane: Lane::default(),
         origin: kept.origin,
+        event: None,
         position: waiting.position,
         committed_at: waiting.committed_at,
         columns: kept.columns,

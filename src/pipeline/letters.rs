@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::{Action, Flow, Pipeline};
 use crate::config::{self, Order, Store};
-use crate::dead_letter::{BEHIND, Claimed, DeadLetter, KnownLetter, Lane, OpenLane, Outcome, Rejection};
+use crate::dead_letter::{
+    BEHIND, Claimed, DeadLetter, KnownLetter, Lane, OpenLane, Outcome, PAYLOAD_MISSING, Rejection,
+};
 use crate::ledger::{Answered, Entry};
 use crate::lsn::{Lsn, Position};
 use crate::receipt::{Fate, Receipt};
@@ -333,7 +335,7 @@ impl Pipeline {
         }
         let lane = self.letters.lane_of(&letter);
         let rows = self.ledger.rows();
-        if let Some((why, message)) = self.letters.obstacle(&letter, lane.as_deref(), rows) {
+        if let Some((why, message)) = self.letters.obstacle(&letter, given, lane.as_deref(), rows) {
             if why == Why::Rate {
                 // It outlives the process; too many keys are found again.
                 self.actions.push_back(Action::Pause(message.clone()));
@@ -650,7 +652,13 @@ impl Letters {
     }
 
     /// Why the line must stand rather than park this one.
-    fn obstacle(&mut self, letter: &DeadLetter, lane: Option<&[u8]>, rows: u64) -> Option<(Why, String)> {
+    fn obstacle(
+        &mut self,
+        letter: &DeadLetter,
+        given: Given<'_>,
+        lane: Option<&[u8]>,
+        rows: u64,
+    ) -> Option<(Why, String)> {
         let most = self.settings.max_parked_keys;
         // What was parked further on is tried only behind this one: to wait for that would be to wait for ever. A successor finds
         // such letters too.
@@ -658,7 +666,12 @@ impl Letters {
         if lane.is_some_and(|lane| !replays && !self.lanes.has_room(lane)) {
             return Some((Why::Keys, format!("{most} keys are parked, which is dead_letter.max_parked_keys")));
         }
-        let is_fault = letter.rejection.reason != BEHIND;
+        // What was given up heals by itself, however much of it one large transaction has.
+        let is_fault = match letter.rejection.reason {
+            BEHIND => false,
+            PAYLOAD_MISSING => !given.is_given_up(),
+            _ => true,
+        };
         if is_fault && self.rate.reject(rows, self.settings.max_rate) {
             let Rejection { reason, message } = &letter.rejection;
             let most = self.settings.max_rate;

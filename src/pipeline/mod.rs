@@ -697,8 +697,15 @@ mod tests {
         fn with(store: config::Store, order: config::Order) -> Bench {
             let columns = Columns { aggregate_type: Some("kind".into()), ..Columns::bare("id", "payload") };
             let table = OutboxSource::Table { schema: "app".into(), name: "outbox".into() };
-            let outboxes = [OutboxSource::MessagePrefix("o".into()), table]
+            let events = OutboxSource::Table { schema: "app".into(), name: "events".into() };
+            let mut outboxes = [OutboxSource::MessagePrefix("o".into()), table, events]
                 .map(|source| config::Outbox::of(source, columns.clone()));
+            outboxes[2].join = Some(config::Join {
+                schema: "app".into(),
+                table: "bodies".into(),
+                event_column: "body".into(),
+                payload_column: "key".into(),
+            });
             let seconds = Duration::from_secs;
             let limits = config::Limits {
                 memory: 1 << 20,
@@ -1301,6 +1308,61 @@ mod tests {
         assert_eq!(bench.pipeline.paused(), None);
         assert_eq!(bench.row(), Flow::Taken);
         assert!(matches!(&bench.actions()[..], [Action::Park(1, _)]), "and nothing was written of a pause");
+    }
+
+    /// A table's description, all of text.
+    fn described(oid: u32, name: &str, columns: &[&str]) -> Vec<u8> {
+        let head = [b"R", &oid.to_be_bytes()[..], b"app\0", name.as_bytes(), b"\0d"].concat();
+        let column = |name: &&str| [b"\0", name.as_bytes(), b"\0", &25_u32.to_be_bytes(), &[0xFF; 4]].concat();
+        let columns: Vec<u8> =
+            (columns.len() as u16).to_be_bytes().into_iter().chain(columns.iter().flat_map(column)).collect();
+        [head, columns].concat()
+    }
+
+    fn inserted(oid: u32, values: &[&str]) -> Vec<u8> {
+        let value = |text: &&str| [b"b", &(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat();
+        let head = [b"I", &oid.to_be_bytes()[..], b"N", &(values.len() as u16).to_be_bytes()].concat();
+        head.into_iter().chain(values.iter().flat_map(value)).collect()
+    }
+
+    /// Shows a frame, and stores every letter at once. Answers with what else is to be done.
+    fn shown(bench: &mut Bench, frame: &[u8], stored: &mut u64) -> (Flow, Vec<Action>) {
+        let flow = bench.data(frame).unwrap();
+        let mut actions = bench.actions();
+        for action in actions.extract_if(.., |action| matches!(action, Action::Park(..))) {
+            let Action::Park(number, letter) = action else { continue };
+            assert_eq!(letter.rejection.reason, PAYLOAD_MISSING);
+            bench.pipeline.stored(number);
+            *stored = number;
+        }
+        (flow, actions)
+    }
+
+    #[test]
+    fn events_that_are_given_up_for_limits_join_do_not_stop_the_line_and_those_without_a_payload_do() {
+        let mut bench = with_letters(config::Order::Skip);
+        let mut stored = 0;
+        for table in [described(5, "events", &["id", "kind", "body"]), described(6, "bodies", &["key", "payload"])] {
+            assert_eq!(bench.data(&table).unwrap(), Flow::Taken);
+        }
+        // The payloads come behind all events, more than may wait.
+        for n in 0..500 {
+            let event = inserted(5, &[&n.to_string(), "a", &n.to_string()]);
+            assert_eq!(shown(&mut bench, &event, &mut stored), (Flow::Taken, vec![]), "event {n}");
+        }
+        assert_eq!(shown(&mut bench, &inserted(6, &["499", "p"]), &mut stored), (Flow::Taken, vec![]));
+        assert_eq!((stored, bench.pipeline.paused()), (496, None), "four may wait");
+        let commit = |end: u64| [b"C\0", &[0; 8][..], &end.to_be_bytes(), &[0; 8]].concat();
+        while shown(&mut bench, &commit(210), &mut stored).0 == Flow::Held {}
+        bench.ack();
+        while bench.pipeline.paused().is_none() && stored < 1000 {
+            let place = 300 + stored;
+            bench.begin(place);
+            bench.data(&inserted(5, &["1", "a", "nowhere"])).unwrap();
+            shown(&mut bench, &commit(place), &mut stored);
+        }
+        let why = bench.pipeline.paused().unwrap_or("it goes on");
+        assert!(why.contains("more than 20 %") && why.contains("is not in its transaction"), "{why}");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) enum Payload {
     Found(Arc<PayloadRow>),
     /// There is none, because of this.
     Missing(String),
+    /// It could not be waited for or was not kept, because of this: the table has it.
+    GivenUp(String),
 }
 
 /// What two rows are joined on: the outbox, and the column's text.
@@ -85,9 +87,14 @@ impl Waiting {
     /// Why it has no payload, if it should have one.
     pub(super) fn missing(&self) -> Option<&str> {
         match &self.payload {
-            Payload::Missing(why) => Some(why),
+            Payload::Missing(why) | Payload::GivenUp(why) => Some(why),
             Payload::Own | Payload::Wanted(_) | Payload::Found(_) => None,
         }
+    }
+
+    /// True when it has no payload only because of a limit.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.payload, Payload::GivenUp(_))
     }
 }
 
@@ -128,7 +135,7 @@ impl Joins {
         let own = self.queue.iter().filter_map(|row| row.about.as_ref());
         let found = self.queue.iter().filter_map(|row| match &row.payload {
             Payload::Found(found) => Some(&found.about),
-            Payload::Own | Payload::Wanted(_) | Payload::Missing(_) => None,
+            Payload::Own | Payload::Wanted(_) | Payload::Missing(_) | Payload::GivenUp(_) => None,
         });
         own.chain(found).chain(self.payloads.latest.values().map(|(_, row)| &row.about))
     }
@@ -175,8 +182,8 @@ impl Joins {
         let first = self.queue.front()?;
         if let Payload::Wanted(value) = &first.payload {
             let value = value.clone();
-            let message = missing(&outboxes[value.0], &value.1, &self.why()?);
-            self.give_up(&value, message);
+            let verdict = self.verdict(&outboxes[value.0], &value.1)?;
+            self.give_up(&value, verdict);
         }
         self.first += 1;
         self.queue.pop_front()
@@ -193,17 +200,20 @@ impl Joins {
         self.bytes -= row.body.len() as u64;
         match row.payload {
             Payload::Found(payload) => self.let_go(payload),
-            Payload::Own | Payload::Wanted(_) | Payload::Missing(_) => {}
+            Payload::Own | Payload::Wanted(_) | Payload::Missing(_) | Payload::GivenUp(_) => {}
         }
     }
 
-    /// Why the first must not wait any longer; `None` when it may.
-    fn why(&self) -> Option<String> {
+    /// Why the first, which wants this, must not wait any longer; `None` when it may.
+    fn verdict(&self, outbox: &config::Outbox, value: &[u8]) -> Option<Payload> {
         if self.ended {
             return Some(match self.payloads.forgotten {
-                None => "is not in its transaction".to_owned(),
+                None => Payload::Missing(missing(outbox, value, "is not in its transaction")),
                 Some(limit) => {
-                    format!("is not in its transaction, or was forgotten: there were more payloads than {limit} allows")
+                    let why = format!(
+                        "is not in its transaction, or was forgotten: there were more payloads than {limit} allows"
+                    );
+                    Payload::GivenUp(missing(outbox, value, &why))
                 }
             });
         }
@@ -214,10 +224,11 @@ impl Joins {
         } else {
             return None;
         };
-        Some(format!("had not come when more rows waited behind it than {limit} allows"))
+        let why = format!("had not come when more rows waited behind it than {limit} allows");
+        Some(Payload::GivenUp(missing(outbox, value, &why)))
     }
 
-    fn give_up(&mut self, value: &Value, message: String) {
+    fn give_up(&mut self, value: &Value, verdict: Payload) {
         if let Some(numbers) = self.wanted.get_mut(value) {
             // The first in the queue is the first who waits.
             numbers.pop_front();
@@ -226,7 +237,7 @@ impl Joins {
             }
         }
         if let Some(first) = self.queue.front_mut() {
-            first.payload = Payload::Missing(message);
+            first.payload = verdict;
         }
     }
 
@@ -254,7 +265,7 @@ impl Joins {
     pub(super) fn audit(&self) {
         let found = self.queue.iter().filter_map(|row| match &row.payload {
             Payload::Found(row) => Some(row),
-            Payload::Own | Payload::Wanted(_) | Payload::Missing(_) => None,
+            Payload::Own | Payload::Wanted(_) | Payload::Missing(_) | Payload::GivenUp(_) => None,
         });
         let rows = found.chain(self.payloads.latest.values().map(|(_, row)| row));
         let rows: HashMap<_, u64> = rows.map(|row| (Arc::as_ptr(row), row.body.len() as u64)).collect();

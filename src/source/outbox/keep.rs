@@ -59,7 +59,7 @@ impl Outbox {
         let Some(join) = &outbox.join else { return kept };
         match payload {
             Payload::Own | Payload::Wanted(_) => {}
-            Payload::Missing(_) => kept.not_kept.push(join.qualified(&outbox.columns.payload)),
+            Payload::Missing(_) | Payload::GivenUp(_) => kept.not_kept.push(join.qualified(&outbox.columns.payload)),
             Payload::Found(row) => {
                 let Kept { columns, not_kept, .. } = keep_row(&row.about, &tuple_in(&row.body), &row.body);
                 let qualify = |column: Column| Column { name: join.qualified(&column.name), ..column };

@@ -70,6 +70,14 @@ impl Given<'_> {
     pub fn may_be_a_row(&self) -> bool {
         matches!(self, Given::Message(Message::Insert { .. } | Message::Logical { .. }, _) | Given::Waiting(_))
     }
+
+    /// True for an event that a limit has parted from its payload row: its letter finds that by SQL.
+    pub fn is_given_up(&self) -> bool {
+        match self {
+            Given::Message(..) => false,
+            Given::Waiting(row) => row.is_given_up(),
+        }
+    }
 }
 
 /// Messages that mean nothing to us, and that somebody may want to know of.

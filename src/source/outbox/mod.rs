@@ -335,11 +335,9 @@ impl Outbox {
         let has = |wanted: &str| relation.columns().any(|column| column.name == wanted);
         let required = |(_, _, presence): &(Place, &str, Presence)| *presence == Presence::Required;
         let looks_like = |outbox: &config::Outbox| {
-            let on = outbox.join.as_ref();
-            let is_own = outbox.own_table().is_some()
+            outbox.own_table().is_some()
                 && self.layout.columns(outbox).filter(required).all(|(_, column, _)| has(column))
-                && on.is_none_or(|join| has(&join.event_column));
-            is_own || on.is_some_and(|join| has(&join.payload_column) && has(&outbox.columns.payload))
+                && outbox.join.as_ref().is_none_or(|join| has(&join.event_column))
         };
         if !self.others.contains(&name) && self.outboxes.iter().any(looks_like) {
             Table::Suspect(name)

@@ -2,7 +2,11 @@
 
 use super::document::Reader;
 use super::error::Fault;
-use super::{Join, Outbox, OutboxSource, Preset, load, value};
+use super::{Join, Outbox, OutboxSource, Pattern, Preset, Route, Rules, load, value};
+
+/// The parts of an event that are columns of its own table, and of no second one.
+const OWN_PARTS: [&str; 7] =
+    ["id", "aggregate_type", "aggregate_id", "event_type", "timestamp", "headers", "partition"];
 
 /// What is typed, over what is usual for the preset: there the second table stands beside the first.
 pub(super) fn read(reader: &mut Reader<'_, '_>, preset: &Preset, source: &OutboxSource) -> Option<Join> {
@@ -46,4 +50,38 @@ pub(super) fn clash(above: &[Outbox], outbox: &Outbox) -> Option<Fault> {
     let joined = outbox.joined_table()?;
     let is_shared = above.iter().filter_map(Outbox::joined_table).any(|other| other == joined);
     is_shared.then(|| Fault::new("a block above joins the same table").hint("one table of payloads for each outbox"))
+}
+
+/// Why keys cannot be parked: of an event without its payload row nobody knows the key, if topic, key or route depend on that row.
+/// Which table has a column shows only later, but what an outbox maps is its own.
+pub(super) fn unknown_lane(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> {
+    outboxes.iter().find_map(|outbox| {
+        let join = outbox.join.as_ref()?;
+        let mapped = |name: &str| outbox.columns.names().any(|column| column == name) && name != outbox.columns.payload;
+        let is_own = |name: &&str| OWN_PARTS.contains(name) || mapped(name) || *name == join.event_column;
+        let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
+        let mut names = rules.routes.iter().filter(concerns).flat_map(lane_names);
+        let name = match outbox.preset.is_led_by_payload() {
+            true => "payload",
+            false => names.find(|name| !is_own(name))?,
+        };
+        let what = format!(
+            "\"park-key\" does not know the key of an event whose payload row is missing: its topic, key or match may depend on \
+             that row, by \"{name}\""
+        );
+        let hint = "name parts in them that are mapped to columns of the events' own table, as columns = { aggregate_id = \"…\" } and \
+             key = \"{aggregate_id}\"; or order = \"skip\"";
+        Some(Fault::new(what).hint(hint))
+    })
+}
+
+/// What a route's topic, key and match read. What a template reads is not known before it runs.
+fn lane_names(route: &Route) -> impl Iterator<Item = &str> {
+    let column = |name| {
+        let rewritten = route.rewrites.iter().find(|(rewritten, _)| rewritten == name);
+        rewritten.map_or(name, |(_, rewrite)| rewrite.column.as_str())
+    };
+    let shown = [&route.topic, &route.key].into_iter().flatten().flat_map(Pattern::names).map(column);
+    let matched = route.matches.iter().map(|(name, _)| name.as_str());
+    shown.chain(matched).chain(route.key_template.iter().map(|_| "key_template"))
 }

@@ -271,7 +271,7 @@ fn dead_letters(mut reader: Reader<'_, '_>, rules: &Rules, outboxes: &[Outbox]) 
         reader.refuse("topic", Fault::new("is set, and letters are stored in PostgreSQL").hint("store = \"kafka\""));
     }
     if order == Order::ParkKey
-        && let Some(fault) = rules::keyed_by_id(rules, outboxes)
+        && let Some(fault) = rules::keyed_by_id(rules, outboxes).or_else(|| join::unknown_lane(rules, outboxes))
     {
         reader.refuse("order", fault);
     }

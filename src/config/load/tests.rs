@@ -559,6 +559,42 @@ fn a_second_table_is_one_outboxs_and_no_outbox() {
 }
 
 #[test]
+fn keys_are_not_parked_where_only_the_second_table_may_tell_them() {
+    let read = |route: &str| {
+        load(
+            &format!(
+                "{LEAST}\n[[outbox]]\njoin = {{ table = 'bodies', on = 'body = id' }}\ncolumns = {{ aggregate_id = 'customer' }}\n\
+                 [[outbox]]\ntable = 'plain'\n[dead_letter]\norder = 'park-key'\n[[route]]\n{route}"
+            ),
+            &[],
+        )
+    };
+    for own in [
+        "key = '{aggregate_id}'",
+        "key = '{customer}'\ntopic = 't.{event_type|none}'\nmatch = { aggregate_type = 'x' }\n[[route]]\nkey = '{body}'",
+        "key = '{who}'\nrewrite = { who = { column = 'customer', regex = 'x', with = '' } }",
+        "key = '{aggregate_id}'\nheaders = { tenant = '{tenant|none}' }",
+        "key = '{tenant}'\noutbox = 'plain'\n[[route]]\nkey = '{aggregate_id}'",
+    ] {
+        assert!(read(own).is_ok(), "{own}: {}", refusal(read(own)));
+    }
+    for (foreign, by) in [
+        ("key = '{tenant|none}'", "tenant"),
+        ("key = '{aggregate_id}'\ntopic = 't.{tenant}'", "tenant"),
+        ("key = '{aggregate_id}'\nmatch = { tenant = 'a' }\n[[route]]\nkey = '{aggregate_id}'", "tenant"),
+        ("key = '{who}'\nrewrite = { who = { column = 'payload', regex = 'x', with = '' } }", "payload"),
+    ] {
+        let told = refusal(read(foreign));
+        assert!(told.contains("dead_letter.order: \"park-key\" does not know the key"), "{foreign}: {told}");
+        assert!(told.contains(&format!("by \"{by}\"")) && told.contains("order = \"skip\""), "{foreign}: {told}");
+        assert!(
+            load(&format!("{LEAST}\n[[outbox]]\njoin = {{ table = 'b', on = 'x' }}\n[[route]]\n{foreign}"), &[])
+                .is_ok()
+        );
+    }
+}
+
+#[test]
 fn the_sample_is_valid() {
     let config = load(include_str!("../../../config/outboxd.toml"), &[]).unwrap();
     assert_eq!(typed(&config.rules.routes[0].key), "{aggregate_id}");

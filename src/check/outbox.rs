@@ -70,6 +70,9 @@ fn sampled(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Finding {
         }
     }
     match first {
+        None if outbox.join.is_some() => {
+            Finding::ok(ID, format!("{fit}; there is no row to try them on whose payload row an index finds"))
+        }
         None => Finding::ok(ID, format!("{fit}; there is no row to try them on")),
         Some(Sketch { topic, key }) => {
             Finding::ok(ID, format!("{fit}; a real row becomes a record of topic \"{topic}\" with key \"{key}\""))

@@ -193,7 +193,8 @@ fn more_rows_than_may_wait_are_parked_and_healed_by_their_table() {
 
 #[test]
 fn init_publishes_both_tables_and_check_proves_them() {
-    let scene = scene();
+    let mut scene = scene();
+    scene.config = scene.config.without("route").add("route", "topic = \"{tenant}\"\nkey = \"{aggregate_id}\"");
     let tables = "select string_agg(tablename, ' ' order by tablename) from pg_publication_tables where pubname = '{}'";
     let tables = scene.database.ask(&tables.replace("{}", scene.config.slot()));
     assert_eq!(tables.as_deref(), Some("bodies events plain"));
@@ -201,9 +202,19 @@ fn init_publishes_both_tables_and_check_proves_them() {
     let told = check();
     assert!(told.contains("payloads are in public.bodies, where body = id"), "{told}");
     assert!(!told.contains("also sends"), "{told}");
+    // A row without its payload row is no row to try: whether it ever gets one, nobody knows.
+    scene.database.exec(&format!("insert into events (aggregate_id, body) values ('lonely', '{}')", body(1)));
+    let none = "there is no row to try them on whose payload row an index finds";
+    assert!(check().contains(none), "{}", check());
+    scene.database.exec(&format!(
+        "insert into events (aggregate_id, body) values ('whole', '{0}'); insert into bodies values ('{0}', '2', 'acme')",
+        body(2)
+    ));
+    let told = check();
+    assert!(told.contains("a real row becomes a record of topic \"acme\" with key \"whole\""), "{told}");
     scene.database.exec("alter table bodies drop constraint bodies_pkey");
     let told = check();
-    assert!(told.contains("public.bodies has no index on \"id\""), "{told}");
+    assert!(told.contains("public.bodies has no index on \"id\"") && told.contains(none), "{told}");
     scene.database.exec("alter table bodies rename payload to content");
     let told = check();
     assert!(told.contains("public.bodies has no column \"payload\" for the payload"), "{told}");

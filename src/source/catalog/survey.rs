@@ -286,22 +286,26 @@ impl Catalog {
     async fn outbox_tables(&self, ask: &Ask<'_>) -> Result<Vec<OutboxTable>> {
         let mut tables = Vec::new();
         for outbox in ask.outboxes {
+            let joined = match outbox.joined_table() {
+                Some((schema, name)) => Some(self.outbox_table(schema, name).await?),
+                None => None,
+            };
             if let OutboxSource::Table { schema, name } = &outbox.source {
-                let mut table: OutboxTable = self.object(TABLE, &[schema, name]).await?.unwrap_or_default();
-                (table.schema, table.name) = (schema.clone(), name.clone());
-                if table.readable && matches!(table.kind.as_deref(), Some("r" | "p")) {
-                    let sql = sample_sql(&table, outbox, ask.route_columns);
+                let mut table = self.outbox_table(schema, name).await?;
+                if let Some(sql) = sample_sql(&table, outbox, joined.as_ref(), ask.route_columns) {
                     table.sample = self.unless_hidden(self.objects(&sql, &[]).await)?;
                 }
                 table.writeback = self.writeback_facts(outbox).await?;
                 tables.push(table);
             }
-            if let Some((schema, name)) = outbox.joined_table() {
-                let table: OutboxTable = self.object(TABLE, &[&schema, &name]).await?.unwrap_or_default();
-                tables.push(OutboxTable { schema: schema.to_owned(), name: name.to_owned(), ..table });
-            }
+            tables.extend(joined);
         }
         Ok(tables)
+    }
+
+    async fn outbox_table(&self, schema: &str, name: &str) -> Result<OutboxTable> {
+        let table: OutboxTable = self.object(TABLE, &[&schema, &name]).await?.unwrap_or_default();
+        Ok(OutboxTable { schema: schema.to_owned(), name: name.to_owned(), ..table })
     }
 
     /// The rows of a query that gives one JSON text each.
@@ -400,11 +404,33 @@ const OPEN_LETTERS: &str = "SELECT jsonb_build_object('all', count(*), \
 const PAUSES: &str = "SELECT jsonb_build_object('message', p.message, \
     'seconds', extract(epoch FROM clock_timestamp() - p.since))::text FROM outboxd.pause AS p WHERE p.slot = $1";
 
-/// Up to 1000 rows: the newest 900 and the oldest 100 by an indexed id, or any when no index can order them.
-fn sample_sql(table: &OutboxTable, outbox: &Outbox, route_columns: &BTreeSet<String>) -> String {
-    let from = format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.name));
+/// Up to 1000 rows: the newest 900 and the oldest 100 by an indexed id, or any when no index can order them. Of a joined outbox those that
+/// have a payload row. `None` when they cannot be read, or payload rows not by an index.
+fn sample_sql(
+    table: &OutboxTable,
+    outbox: &Outbox,
+    joined: Option<&OutboxTable>,
+    route_columns: &BTreeSet<String>,
+) -> Option<String> {
+    let is_readable = |table: &OutboxTable| table.readable && matches!(table.kind.as_deref(), Some("r" | "p"));
+    if !is_readable(table) {
+        return None;
+    }
+    let from = qualified(table);
     let parts = &outbox.columns;
     let column = |name: &str| table.columns.iter().find(|column| column.name == name);
+    let joined = match (&outbox.join, joined) {
+        (Some(join), Some(joined)) => {
+            let key = joined.columns.iter().find(|column| column.name == join.payload_column)?;
+            if !is_readable(joined) || !joined.indexed.contains(&key.name) {
+                return None;
+            }
+            column(&join.event_column)?;
+            Some((joined, join_sql(joined, key, &join.event_column)))
+        }
+        (Some(_), None) | (None, _) => None,
+    };
+    let has = |name: &str| joined.as_ref().is_some_and(|(of, _)| of.columns.iter().any(|column| column.name == name));
     let rows = if table.indexed.contains(&parts.id) {
         let id = quote_identifier(&parts.id);
         format!(
@@ -415,29 +441,53 @@ fn sample_sql(table: &OutboxTable, outbox: &Outbox, route_columns: &BTreeSet<Str
         format!("SELECT * FROM {from} LIMIT 1000")
     };
     let mapped = [&parts.aggregate_type, &parts.aggregate_id, &parts.event_type].into_iter().flatten();
-    let texts: BTreeSet<&String> = mapped.chain(route_columns).filter(|name| column(name).is_some()).collect();
-    let texts: Vec<String> =
-        texts.iter().map(|name| format!("{}, s.{}::text", quote_literal(name), quote_identifier(name))).collect();
+    // What both tables have is the first one's, but for the payload, which is in no sample.
+    let place = |name: &str| match (column(name), has(name) && *name != parts.payload) {
+        (Some(_), _) => Some("s"),
+        (None, true) => Some("j"),
+        (None, false) => None,
+    };
+    let texts: BTreeSet<&String> = mapped.chain(route_columns).collect();
+    let text =
+        |name: &&String| Some(format!("{}, {}.{}::text", quote_literal(name), place(name)?, quote_identifier(name)));
+    let texts: Vec<String> = texts.iter().filter_map(text).collect();
     let age = match parts.timestamp.as_deref().and_then(column) {
         Some(at) if at.type_name == "timestamp with time zone" => age_sql("now()", &at.name),
         Some(at) if at.type_name == "timestamp without time zone" => age_sql("now() AT TIME ZONE 'UTC'", &at.name),
         Some(_) | None => "NULL".to_owned(),
     };
     // Sorting by the stored size detoasts nothing; only the largest few are then measured in full.
-    let (stored, exact) = match column(&parts.payload) {
+    let (payloads, row) = joined.as_ref().map_or((table, "s"), |(joined, _)| (*joined, "j"));
+    let (stored, exact) = match payloads.columns.iter().find(|column| column.name == parts.payload) {
         Some(payload) => {
             let name = quote_identifier(&payload.name);
             let text = if payload.type_name == "bytea" { "" } else { "::text" };
-            (format!("pg_column_size(s.{name})"), format!("octet_length(s.{name}{text})"))
+            (format!("pg_column_size({row}.{name})"), format!("octet_length({row}.{name}{text})"))
         }
         None => ("0".to_owned(), "0".to_owned()),
     };
-    format!(
+    Some(format!(
         "WITH sample AS ({rows}) SELECT jsonb_build_object('columns', jsonb_build_object({}), 'age', {age}, 'size', \
          CASE WHEN row_number() OVER (ORDER BY {stored} DESC NULLS LAST) <= 20 THEN {exact} ELSE {stored} END)::text \
-         FROM sample AS s",
-        texts.join(", ")
+         FROM sample AS s{}",
+        texts.join(", "),
+        joined.map(|(_, sql)| sql).unwrap_or_default()
+    ))
+}
+
+/// One payload row of each event. The event's value is cast, not the column, so that an index finds it.
+fn join_sql(joined: &OutboxTable, key: &OutboxColumn, event_column: &str) -> String {
+    format!(
+        " JOIN LATERAL (SELECT * FROM {} AS p WHERE p.{} = s.{}::text::{} LIMIT 1) AS j ON true",
+        qualified(joined),
+        quote_identifier(&key.name),
+        quote_identifier(event_column),
+        key.type_name
     )
+}
+
+fn qualified(table: &OutboxTable) -> String {
+    format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.name))
 }
 
 /// An infinite timestamp has no age, and JSON has no infinity.

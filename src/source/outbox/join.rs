@@ -2,9 +2,10 @@
 //!
 //! Owned copies of messages enter, and leave in the order of their positions, each event with its payload row or with why there
 //! is none. What is found follows from the stream alone: of several payload rows with the same value, an event gets the latest
-//! before it, or else the first behind it. Rows and bytes are bounded; what goes beyond is said, not dropped.
+//! before it, or else the first behind it; if that was not kept, none. Rows and bytes are bounded; what goes beyond is said, not dropped.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::mapping::Description;
@@ -79,8 +80,16 @@ struct Payloads {
     /// All of them, oldest first; one that is not the latest of its value any more is only a number here.
     order: VecDeque<(u64, Value)>,
     count: u64,
-    /// Some were forgotten because of this limit.
-    forgotten: Option<&'static str>,
+    forgotten: Option<Forgotten>,
+}
+
+/// The values whose latest row was forgotten: an event behind it must not take a later one. However many they are, they take 1 MiB. Of
+/// a value that was not forgotten it may say that it was, which costs a letter, and never the other way.
+#[derive(Debug)]
+struct Forgotten {
+    bits: Vec<u64>,
+    /// What the latest of them was forgotten for.
+    limit: &'static str,
 }
 
 impl Waiting {
@@ -146,15 +155,17 @@ impl Joins {
     }
 
     /// A row that waits, behind all others.
-    pub(super) fn push(&mut self, mut row: Waiting) {
+    pub(super) fn push(&mut self, mut row: Waiting, outboxes: &[config::Outbox]) {
         self.bytes += row.body.len() as u64;
         if let Payload::Wanted(value) = &row.payload {
-            match self.payloads.latest.get(value) {
-                Some((_, found)) => row.payload = Payload::Found(found.clone()),
-                None => {
-                    let number = self.first + self.queue.len() as u64;
-                    self.wanted.entry(value.clone()).or_default().push_back(number);
-                }
+            if let Some((_, found)) = self.payloads.latest.get(value) {
+                row.payload = Payload::Found(found.clone());
+            } else if let Some(limit) = self.payloads.forgot(value) {
+                let why = format!("is not among those that were kept: more came before it than {limit} allows");
+                row.payload = Payload::GivenUp(missing(&outboxes[value.0], &value.1, &why));
+            } else {
+                let number = self.first + self.queue.len() as u64;
+                self.wanted.entry(value.clone()).or_default().push_back(number);
             }
         }
         self.queue.push_back(row);
@@ -207,15 +218,7 @@ impl Joins {
     /// Why the first, which wants this, must not wait any longer; `None` when it may.
     fn verdict(&self, outbox: &config::Outbox, value: &[u8]) -> Option<Payload> {
         if self.ended {
-            return Some(match self.payloads.forgotten {
-                None => Payload::Missing(missing(outbox, value, "is not in its transaction")),
-                Some(limit) => {
-                    let why = format!(
-                        "is not in its transaction, or was forgotten: there were more payloads than {limit} allows"
-                    );
-                    Payload::GivenUp(missing(outbox, value, &why))
-                }
-            });
+            return Some(Payload::Missing(missing(outbox, value, "is not in its transaction")));
         }
         let limit = if self.queue.len() > self.limits.rows {
             "limits.join"
@@ -254,7 +257,7 @@ impl Joins {
             if self.payloads.latest.get(&value).is_some_and(|(latest, _)| *latest == number)
                 && let Some((_, row)) = self.payloads.latest.remove(&value)
             {
-                self.payloads.forgotten = Some(limit);
+                self.payloads.forgotten.get_or_insert_default().add(&value, limit);
                 self.let_go(row);
             }
         }
@@ -280,6 +283,40 @@ impl Joins {
         if let Some(row) = Arc::into_inner(row) {
             self.bytes -= row.body.len() as u64;
         }
+    }
+}
+
+impl Payloads {
+    /// The limit for which the latest row of this value may have been forgotten.
+    fn forgot(&self, value: &Value) -> Option<&'static str> {
+        self.forgotten.as_ref().filter(|forgotten| forgotten.may_have(value)).map(|forgotten| forgotten.limit)
+    }
+}
+
+impl Default for Forgotten {
+    fn default() -> Forgotten {
+        Forgotten { bits: vec![0; Forgotten::BITS / 64], limit: "" }
+    }
+}
+
+impl Forgotten {
+    const BITS: usize = 1 << 23;
+
+    fn add(&mut self, value: &Value, limit: &'static str) {
+        Forgotten::places(value).for_each(|bit| self.bits[bit / 64] |= 1 << (bit % 64));
+        self.limit = limit;
+    }
+
+    fn may_have(&self, value: &Value) -> bool {
+        Forgotten::places(value).all(|bit| self.bits[bit / 64] >> (bit % 64) & 1 == 1)
+    }
+
+    /// Four bits of each value (a Bloom filter), the same in every process: a replay must find the same again.
+    fn places(value: &Value) -> impl Iterator<Item = usize> {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        let hash = hasher.finish();
+        (0..4).map(move |n| hash.wrapping_add((hash >> 32 | 1).wrapping_mul(n)) as usize % Forgotten::BITS)
     }
 }
 

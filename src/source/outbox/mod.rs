@@ -373,7 +373,7 @@ impl Outbox {
         {
             let payload = wanted(mapping, tuple, body)?;
             let about = Some(mapping.about.clone());
-            joins.push(Waiting { position, committed_at, body: body.to_vec(), about, payload });
+            joins.push(Waiting { position, committed_at, body: body.to_vec(), about, payload }, &self.outboxes);
             count(&mut self.transaction);
             return Ok(Step::Nothing);
         }
@@ -417,7 +417,8 @@ impl Outbox {
         };
         if let Some(joins) = self.joins.as_mut().filter(|joins| joins.is_waiting()) {
             let payload = Payload::Own;
-            joins.push(Waiting { position, committed_at, body: body.to_vec(), about: None, payload });
+            let row = Waiting { position, committed_at, body: body.to_vec(), about: None, payload };
+            joins.push(row, &self.outboxes);
             self.take();
             return Ok(Step::Nothing);
         }

@@ -128,6 +128,7 @@ fn missing(number: u64, id: &str, why: &str) -> Left {
     (number, id.to_owned(), Err(why.to_owned()))
 }
 
+const FORGOTTEN: &str = "its payload row (app.bodies, key = a) is not among those that were kept: more came before it than limits.join allows";
 const ABSENT: &str = "its payload row (app.bodies, key = a) is not in its transaction";
 
 #[test]
@@ -170,8 +171,25 @@ fn what_waits_is_bounded_in_rows_and_in_bytes() {
     let given_up = given_up.replace("limits.join", "limits.memory");
     assert_eq!(leaves(&mut room(9, 40), &rows)[0], missing(1, "1", &given_up));
     let rows = [body(Some("a"), "x"), body(Some("b"), "y"), event("1", Some("a")), event("2", Some("b"))];
-    let forgotten = format!("{ABSENT}, or was forgotten: there were more payloads than limits.join allows");
-    assert_eq!(leaves(&mut room(1, 9999), &rows), [missing(3, "1", &forgotten), found(4, "2", "y")]);
+    assert_eq!(leaves(&mut room(1, 9999), &rows), [missing(3, "1", FORGOTTEN), found(4, "2", "y")]);
+}
+
+#[test]
+fn an_event_whose_payload_was_forgotten_takes_no_later_one_and_those_behind_that_do() {
+    let rows = [
+        body(Some("a"), "x"),
+        body(Some("b"), "y"),
+        event("1", Some("a")),
+        body(Some("a"), "z"),
+        event("2", Some("a")),
+        event("3", Some("c")),
+        body(Some("c"), "w"),
+    ];
+    let mut room = room(1, 9999);
+    let expected = [missing(3, "1", FORGOTTEN), found(5, "2", "z"), found(6, "3", "w")];
+    assert_eq!(leaves(&mut room, &rows), expected);
+    // The next transaction has forgotten nothing.
+    assert_eq!(leaves(&mut room, &[event("4", Some("a")), body(Some("a"), "v")]), [found(1, "4", "v")]);
 }
 
 #[test]
@@ -414,11 +432,13 @@ fn expected(items: &[Item], rows: usize) -> Vec<(u64, std::result::Result<Option
         Item::Message => Ok(Some("0".to_owned())),
         Item::Event(None) => Err("is NULL"),
         Item::Event(Some(key)) => {
-            let before = bodies(0..at).rfind(of(key)).filter(|body| bodies(*body..at).count() <= rows);
-            let behind = bodies(at..items.len()).find(of(key));
-            match before.or(behind.filter(|body| waits(at, *body) <= rows)) {
+            if let Some(before) = bodies(0..at).rfind(of(key)) {
+                let is_kept = bodies(before..at).count() <= rows;
+                return if is_kept { Ok(Some(format!("p{before}"))) } else { Err("before it than limits.join allows") };
+            }
+            match bodies(at..items.len()).find(of(key)).filter(|body| waits(at, *body) <= rows) {
                 Some(body) => Ok(Some(format!("p{body}"))),
-                None if waits(at, items.len() - 1) > rows => Err("than limits.join allows"),
+                None if waits(at, items.len() - 1) > rows => Err("behind it than limits.join allows"),
                 None => Err("is not in its transaction"),
             }
         }
@@ -498,13 +518,12 @@ proptest! {
         prop_assert_eq!(seen.iter().map(|(number, ..)| *number).collect::<Vec<_>>(), leaving.collect::<Vec<_>>());
         for (number, _, payload) in &seen {
             let Item::Event(key) = items[*number as usize - 1] else { continue };
-            let is_there = items.iter().any(|item| matches!(item, Item::Body(of) if key.is_some() && *of == key));
+            let is_its_own = |at: &usize| matches!(items[*at], Item::Body(of) if key.is_some() && of == key);
+            let at = *number as usize - 1;
+            let own = (0..at).rfind(is_its_own).or_else(|| (at..items.len()).find(is_its_own));
             match payload {
-                Ok(payload) => {
-                    let at: usize = payload.as_ref().unwrap()[1..].parse().unwrap();
-                    prop_assert!(matches!(items[at], Item::Body(of) if of == key), "row {}", number);
-                }
-                Err(why) => prop_assert!(!is_there || why.contains("limits.memory"), "row {}: {}", number, why),
+                Ok(payload) => prop_assert_eq!(payload.clone(), own.map(|own| format!("p{own}")), "row {}", number),
+                Err(why) => prop_assert!(own.is_none() || why.contains("limits.memory"), "row {}: {}", number, why),
             }
         }
     }

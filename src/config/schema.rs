@@ -585,7 +585,7 @@ static LIMITS: [Field; 11] = [
         Kind::Integer(1, 10_000_000),
         Is("10000"),
         "With outbox.join: rows of one transaction that may wait, events for their payloads and payloads for their events, each so \
-         many. Together they take at most limits.memory once more. An event whose payload is not among them is parked.",
+         many. Together they take at most limits.memory once more, 400 bytes for each counted beside its own. An event whose payload is not among them is parked.",
     ),
     field(
         "settle",

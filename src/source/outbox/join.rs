@@ -12,6 +12,9 @@ use super::mapping::Description;
 use crate::config;
 use crate::lsn::Position;
 
+/// What a row takes of memory beside its message: its place in the queue and in the maps, with the value that it is found by.
+const ROW: u64 = 400;
+
 /// A row that waits for its turn.
 #[derive(Debug)]
 pub struct Waiting {
@@ -60,7 +63,7 @@ pub(super) struct Joins {
     /// Who waits for a value, by their numbers, in order.
     wanted: HashMap<Value, VecDeque<u64>>,
     payloads: Payloads,
-    /// What all of them take of memory.
+    /// What all of them take of memory: `ROW` for each in the queue and each in the order of payloads, and every message once.
     bytes: u64,
     /// The transaction has no further rows.
     ended: bool,
@@ -156,7 +159,7 @@ impl Joins {
 
     /// A row that waits, behind all others.
     pub(super) fn push(&mut self, mut row: Waiting, outboxes: &[config::Outbox]) {
-        self.bytes += row.body.len() as u64;
+        self.bytes += ROW + row.body.len() as u64;
         if let Payload::Wanted(value) = &row.payload {
             if let Some((_, found)) = self.payloads.latest.get(value) {
                 row.payload = Payload::Found(found.clone());
@@ -174,7 +177,7 @@ impl Joins {
 
     /// A payload row: those who wait for it have it, and it is kept for those who come.
     pub(super) fn offer(&mut self, value: Value, row: PayloadRow) {
-        self.bytes += row.body.len() as u64;
+        self.bytes += ROW + row.body.len() as u64;
         let row = Arc::new(row);
         for number in self.wanted.remove(&value).into_iter().flatten() {
             self.queue[(number - self.first) as usize].payload = Payload::Found(row.clone());
@@ -208,7 +211,7 @@ impl Joins {
 
     /// It is dealt with.
     pub(super) fn released(&mut self, row: Waiting) {
-        self.bytes -= row.body.len() as u64;
+        self.bytes -= ROW + row.body.len() as u64;
         match row.payload {
             Payload::Found(payload) => self.let_go(payload),
             Payload::Own | Payload::Wanted(_) | Payload::Missing(_) | Payload::GivenUp(_) => {}
@@ -246,14 +249,16 @@ impl Joins {
 
     /// Payload rows go first, the oldest of them, when there is too much: most of those have had their event.
     fn forget(&mut self) {
+        // What is larger than all of the memory passes alone, unless an event waits: that would be given up for it.
+        let spared = usize::from(self.wanted.is_empty());
         loop {
             let limit = match self.payloads.order.len() {
                 rows if rows > self.limits.rows => "limits.join",
-                // What is larger than all of the memory passes alone.
-                2.. if self.bytes > self.limits.bytes => "limits.memory",
+                rows if rows > spared && self.bytes > self.limits.bytes => "limits.memory",
                 _ => return,
             };
             let Some((number, value)) = self.payloads.order.pop_front() else { return };
+            self.bytes -= ROW;
             if self.payloads.latest.get(&value).is_some_and(|(latest, _)| *latest == number)
                 && let Some((_, row)) = self.payloads.latest.remove(&value)
             {
@@ -272,8 +277,9 @@ impl Joins {
         });
         let rows = found.chain(self.payloads.latest.values().map(|(_, row)| row));
         let rows: HashMap<_, u64> = rows.map(|row| (Arc::as_ptr(row), row.body.len() as u64)).collect();
-        let waiting: u64 = self.queue.iter().map(|row| row.body.len() as u64).sum();
-        assert_eq!(self.bytes, waiting + rows.values().sum::<u64>());
+        let waiting: u64 = self.queue.iter().map(|row| ROW + row.body.len() as u64).sum();
+        let kept = ROW * self.payloads.order.len() as u64 + rows.values().sum::<u64>();
+        assert_eq!(self.bytes, waiting + kept);
         assert!(self.queue.len() <= self.limits.rows + 1 && self.payloads.order.len() <= self.limits.rows);
         let wanting = self.queue.iter().filter(|row| matches!(row.payload, Payload::Wanted(_))).count();
         assert_eq!(self.wanted.values().map(VecDeque::len).sum::<usize>(), wanting);

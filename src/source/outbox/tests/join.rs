@@ -200,6 +200,29 @@ fn a_payload_larger_than_the_memory_passes_alone() {
 }
 
 #[test]
+fn a_payload_larger_than_the_memory_is_forgotten_for_an_event_that_waits() {
+    let large = "x".repeat(5000);
+    let rows = [body(Some("a"), &large), event("1", Some("a")), event("2", Some("b")), body(Some("b"), "y")];
+    assert_eq!(leaves(&mut room(9, 4000), &rows), [found(2, "1", &large), found(3, "2", "y")]);
+}
+
+#[test]
+fn rows_that_wait_count_for_more_than_their_few_bytes() {
+    let rows: Vec<Vec<u8>> = [event("1", Some("a"))]
+        .into_iter()
+        .chain((2..9).map(|n| other(&n.to_string())))
+        .chain([body(Some("a"), "x")])
+        .collect();
+    let bytes: usize = rows.iter().map(Vec::len).sum();
+    let seen = leaves(&mut room(99, 2 * bytes as u64), &rows);
+    assert!(matches!(&seen[0], (1, _, Err(why)) if why.contains("limits.memory")), "{:?}", seen[0]);
+    let rows: Vec<Vec<u8>> = (0..9).map(|n| body(Some(&n.to_string()), "x")).chain([event("1", Some("0"))]).collect();
+    let seen = leaves(&mut room(99, 2 * bytes as u64), &rows);
+    assert!(matches!(&seen[0], (10, _, Err(why)) if why.contains("limits.memory")), "{:?}", seen[0]);
+    assert_eq!(leaves(&mut room(99, 99_999), &rows)[0], found(10, "1", "x"));
+}
+
+#[test]
 fn a_uuid_is_found_by_its_text_and_numbers_by_theirs() {
     let uuid = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0, 1, 2, 3, 4, 5, 6, 7];
     let text = b"01234567-89ab-cdef-0001-020304050607";
@@ -510,7 +533,7 @@ proptest! {
 
     #[test]
     fn with_little_memory_each_event_leaves_once_in_order_with_its_own_payload_or_a_reason(
-        items in proptest::collection::vec(item(), 0..60), bytes in 20..600_u64, rhythm in any::<u32>(),
+        items in proptest::collection::vec(item(), 0..60), bytes in 400..12_000_u64, rhythm in any::<u32>(),
     ) {
         let mut room = room(1000, bytes);
         let seen = shown(&mut room, &items, usize::MAX, rhythm);

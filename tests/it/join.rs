@@ -191,6 +191,47 @@ fn more_rows_than_may_wait_are_parked_and_healed_by_their_table() {
     assert!(letters.iter().all(|letter| letter.reason == "payload_missing" && letter.message.contains("limits.join")));
 }
 
+/// An event and its payload row in one transaction, whose table has this name.
+fn pair(n: usize, bodies: &str) -> String {
+    format!(
+        "insert into events (aggregate_id, body) values ('k', '{0}'); insert into {bodies} values ('{0}', '{n}', 't');",
+        body(n)
+    )
+}
+
+#[test]
+fn a_joined_table_that_comes_under_another_name_stops_the_relay() {
+    // Without probes, which would find the table gone from the publication first.
+    let scene = scene();
+    let config = scene.config.set("postgres.sender_timeout", "1h").set("limits.probe", "1h");
+    let scene = Scene { config, ..scene };
+    let mut relay = scene.relay();
+    scene.database.exec(&format!("begin; {} commit", pair(1, "bodies")));
+    assert_eq!(arrived(&scene, 1), [("k".to_owned(), "1".to_owned())]);
+    scene.database.exec(&format!("begin; alter table bodies rename to elsewhere; {} commit", pair(2, "elsewhere")));
+    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    let words = "joined table \\\"public.bodies\\\" is now called \\\"public.elsewhere\\\", which is not configured";
+    assert!(relay.log().contains(words), "{}", relay.log());
+    assert!(scene.dead_letters().is_empty());
+}
+
+#[test]
+fn a_joined_table_that_is_renamed_before_its_first_row_stops_the_relay_and_heals_what_was_parked_meanwhile() {
+    let scene = scene();
+    let mut relay = scene.relay();
+    // Nothing in the stream tells what the table was called before: a probe does.
+    scene.database.exec(&format!("begin; alter table bodies rename to elsewhere; {} commit", pair(1, "elsewhere")));
+    assert_eq!(relay.wait_exit(PATIENCE), Some(1), "{}", relay.log());
+    assert!(relay.log().contains("does not send table \\\"public.bodies\\\""), "{}", relay.log());
+    scene.database.exec("alter table elsewhere rename to bodies");
+    let _relay = scene.relay();
+    let event = scene.database.ask("select id from events").expect("it is there");
+    assert_eq!(scene.wait_letter(&event).reason, "payload_missing");
+    scene.retry_letters();
+    scene.wait_state(&event, "delivered");
+    assert_eq!(arrived(&scene, 1), [("k".to_owned(), "1".to_owned())]);
+}
+
 #[test]
 fn init_publishes_both_tables_and_check_proves_them() {
     let mut scene = scene();

@@ -590,13 +590,13 @@ impl Pipeline {
         // tries it when the claim has run out.
         let let_go = self.lease.is_none_or(|asked| now >= asked + self.settings.sender_timeout);
         if let Some(trial) = self.letters.trial.take_if(|trial| let_go || now >= trial.deadline) {
-            self.letters.halted.lanes.extend(trial.lane);
-            self.give_trial_up(now);
+            self.give_trial_up(trial, now);
         }
     }
 
-    /// What is being tried may land or not: nobody will tell.
-    pub(super) fn give_trial_up(&mut self, now: Instant) {
+    /// What is being tried may land or not, and nobody will tell: what else was claimed of its lane must not pass it.
+    fn give_trial_up(&mut self, trial: Trial, now: Instant) {
+        self.letters.halted.lanes.extend(trial.lane);
         self.unknown_until = Some(now + self.settings.sender_timeout);
         self.retiring += 1;
         self.actions.push_back(Action::AbandonTrial);
@@ -612,8 +612,8 @@ impl Pipeline {
                 }
             }
         }
-        if self.letters.trial.take().is_some() {
-            self.give_trial_up(now);
+        if let Some(trial) = self.letters.trial.take() {
+            self.give_trial_up(trial, now);
         }
     }
 

@@ -37,3 +37,17 @@ impl Receipt {
         150 + (self.id.len() + why) as u64
     }
 }
+
+impl Fate {
+    /// Leaves nothing but ASCII in it, which every database can hold; false when there is nothing else already.
+    pub fn make_plain(&mut self) -> bool {
+        match self {
+            Fate::Rejected { why, .. } if !why.is_ascii() => {
+                let plain = |c: char| if c.is_ascii() { c.to_string() } else { c.escape_unicode().to_string() };
+                *why = why.chars().map(plain).collect();
+                true
+            }
+            Fate::Rejected { .. } | Fate::Published => false,
+        }
+    }
+}

@@ -95,7 +95,9 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
                 let (sent_at, reply) = (SystemTime::now(), Reply::NotWanted);
                 stream.status(StandbyStatus { write: received, flush: Lsn::ZERO, sent_at, reply });
             }
-            if let Some(pause) = pace.read(turn.read, messages, Instant::now()) {
+            let pause = pace.read(turn.read, messages, Instant::now());
+            pace.narrow_if_small(|| stream.narrow());
+            if let Some(pause) = pause {
                 std::thread::sleep(pause);
             }
         }

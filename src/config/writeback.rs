@@ -29,6 +29,12 @@ pub struct StatusColumn {
 }
 
 impl Writeback {
+    /// True when a rejected row says that it is.
+    pub fn marks_rejected(&self) -> bool {
+        let has_word = self.status.as_ref().is_some_and(|status| status.rejected.is_some());
+        has_word || self.attempts.is_some() || self.error.is_some()
+    }
+
     /// The names of all columns that are written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let status = self.status.as_ref().map(|status| &status.name);

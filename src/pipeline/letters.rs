@@ -16,7 +16,7 @@ use crate::dead_letter::{
 };
 use crate::ledger::{Answered, Entry};
 use crate::lsn::{Lsn, Position};
-use crate::receipt::{Fate, Receipt};
+use crate::receipt::Fate;
 use crate::record::Rejected;
 use crate::sink::{Failure, Sink, Untried, Whose};
 use crate::source::outbox::Given;
@@ -572,7 +572,7 @@ impl Pipeline {
             Outcome::Rejected(rejection) => Some(Fate::Rejected { why: rejection.to_string(), attempts: attempts + 1 }),
             Outcome::PutBack => None,
         };
-        let receipt = row.zip(fate).map(|((outbox, id), fate)| Box::new(Receipt { outbox, id, xid: None, fate }));
+        let receipt = fate.and_then(|fate| self.receipt(row, None, fate));
         self.actions.push_back(Action::SettleLetter { id, owner, attempts, outcome, receipt });
     }
 

@@ -653,7 +653,7 @@ impl Desk<'_> {
 mod tests {
     use super::*;
     use crate::config::{Columns, OutboxSource};
-    use crate::dead_letter::{KnownLetter, OpenLane};
+    use crate::dead_letter::{Claimed, KnownLetter, OpenLane};
     use crate::sink::{Problem, Untried};
 
     /// Takes everything, or refuses everything in one way; keeps the tickets.
@@ -1250,6 +1250,53 @@ mod tests {
         bench.pipeline.lanes_open(&[]);
         assert_eq!((bench.row(), bench.shelf.taken.len()), (Flow::Taken, 1));
         bench.ack();
+    }
+
+    #[test]
+    fn a_trial_that_is_given_up_with_its_history_is_passed_by_none_of_its_claim() {
+        let mut bench = with_letters(config::Order::ParkKey);
+        bench.shelf.refuse = Some(too_large);
+        assert_eq!((bench.row(), bench.row(), bench.commit(210)), (Flow::Taken, Flow::Taken, Flow::Taken));
+        bench.shelf.refuse = None;
+        let claimed: Vec<Claimed> = bench
+            .actions()
+            .into_iter()
+            .filter_map(|action| match action {
+                Action::Park(number, letter) => Some((number, letter)),
+                _ => None,
+            })
+            .map(|(number, letter)| Claimed {
+                id: number.cast_signed(),
+                owner: "claim".into(),
+                attempts: 1,
+                is_current: true,
+                lane: letter.lane,
+                origin: letter.origin,
+                event: letter.event,
+                position: letter.position,
+                committed_at: letter.committed_at,
+                columns: letter.columns,
+                not_kept: letter.not_kept,
+            })
+            .collect();
+        let [first, second] = &claimed[..] else { panic!("two letters of one key") };
+        for number in 1..=2 {
+            bench.pipeline.stored(number);
+        }
+        assert!(bench.pipeline.try_again(first, bench.now, &mut bench.shelf));
+        assert_eq!(bench.shelf.tried, [1]);
+
+        bench.pipeline.session_lost();
+        bench.session_after(LastHolder::NotOurs, 300);
+        bench.pipeline.claimed();
+        let from = Position { commit: Lsn(300), row: 0 };
+        assert_eq!(bench.actions(), [Action::AbandonTrial, Action::LoadLetters { serial: 3, from }]);
+        let (letters, lanes) = (Vec::new(), Vec::new());
+        bench.pipeline.letters_loaded(Loaded { serial: 3, letters, until: None, lanes, pause: None });
+        assert_eq!(bench.pipeline.may_try(bench.now), Some(Position { commit: Lsn(300), row: 0 }));
+        assert!(bench.pipeline.try_again(second, bench.now, &mut bench.shelf));
+        assert_eq!(bench.shelf.tried, [1], "the first may land after it");
+        assert!(matches!(&bench.actions()[..], [Action::SettleLetter { id: 2, outcome: Outcome::PutBack, .. }]));
     }
 
     /// A reload that changes numbers of letters only.

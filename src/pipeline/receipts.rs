@@ -12,22 +12,36 @@ use crate::ledger::Entry;
 use crate::receipt::{Fate, Receipt};
 use crate::source::outbox::{Place, Row, place_of};
 
-/// Which outboxes have write-back.
+/// Which outboxes have write-back, by the place of their blocks.
 #[derive(Debug)]
 pub(super) struct Receipts {
-    /// By the place of their blocks.
-    wanted: Vec<bool>,
+    published: Vec<bool>,
+    /// Rejected rows say so, too.
+    rejected: Vec<bool>,
 }
 
 impl Receipts {
     pub(super) fn new(outboxes: &[config::Outbox]) -> Receipts {
-        Receipts { wanted: outboxes.iter().map(|outbox| outbox.writeback.is_some()).collect() }
+        let says_why =
+            |outbox: &config::Outbox| outbox.writeback.as_ref().is_some_and(config::Writeback::marks_rejected);
+        Receipts {
+            published: outboxes.iter().map(|outbox| outbox.writeback.is_some()).collect(),
+            rejected: outboxes.iter().map(says_why).collect(),
+        }
+    }
+
+    #[inline]
+    fn wants(&self, outbox: usize, fate: &Fate) -> bool {
+        match fate {
+            Fate::Published => self.published[outbox],
+            Fate::Rejected { .. } => self.rejected[outbox],
+        }
     }
 
     /// What is to be written once this has become of the row.
     #[inline]
     pub(super) fn of_row(&self, row: &Row<'_>, fate: Fate) -> Option<Box<Receipt>> {
-        if !self.wanted[row.outbox] {
+        if !self.wants(row.outbox, &fate) {
             return None;
         }
         Some(Box::new(Receipt { outbox: row.outbox, id: row.text(Place::ID)?, xid: Some(row.xid), fate }))
@@ -54,13 +68,20 @@ impl Pipeline {
 
     /// What is to be written into a row of the open transaction.
     pub(super) fn receipt_of(&self, origin: &Origin, event: Option<&String>, fate: Fate) -> Option<Box<Receipt>> {
-        let (outbox, id) = self.row_of_letter(origin, event)?;
-        Some(Box::new(Receipt { outbox, id, xid: Some(self.outbox.xid()), fate }))
+        let xid = Some(self.outbox.xid());
+        let row = self.row_of_letter(origin, event);
+        self.receipt(row, xid, fate)
     }
 
-    /// The outbox and the id of a letter's row, where rows say what became of them.
+    /// What is to be written into a row, if that is to say what became of it.
+    pub(super) fn receipt(&self, row: Option<(usize, String)>, xid: Option<u32>, fate: Fate) -> Option<Box<Receipt>> {
+        let (outbox, id) = row.filter(|(outbox, _)| self.receipts.wants(*outbox, &fate))?;
+        Some(Box::new(Receipt { outbox, id, xid, fate }))
+    }
+
+    /// The outbox and the id of a letter's row.
     pub(super) fn row_of_letter(&self, origin: &Origin, event: Option<&String>) -> Option<(usize, String)> {
-        let outbox = place_of(self.outbox.outboxes(), origin).filter(|outbox| self.receipts.wanted[*outbox])?;
+        let outbox = place_of(self.outbox.outboxes(), origin).filter(|outbox| self.receipts.published[*outbox])?;
         Some((outbox, event?.clone()))
     }
 

@@ -190,8 +190,9 @@ impl Clerk {
     }
 
     /// The row of a letter that was tried says what became of it.
-    pub(super) fn row_written(&mut self, letter: i64) {
-        for settling in self.settle.iter_mut().filter(|settling| settling.id == letter) {
+    pub(super) fn row_written(&mut self, letter: i64, owner: &str) {
+        let is_it = |settling: &&mut Settling| settling.id == letter && settling.owner == owner;
+        for settling in self.settle.iter_mut().filter(is_it) {
             settling.row = None;
         }
     }
@@ -247,7 +248,7 @@ impl Relay {
             Outcome::PutBack => {}
         }
         let row = receipt.zip(self.system).map(|(receipt, system)| {
-            self.writer.take_letter(id, system, receipt);
+            self.writer.take_letter(id, owner.clone(), system, receipt);
             Unmarked { until: Instant::now() + ROW_WITHIN, system }
         });
         self.clerk.settle.push(Settling { id, owner, outcome, attempts, row });
@@ -283,8 +284,8 @@ impl Relay {
         while let Some(letter) = self.clerk.claimed.pop_front() {
             self.put_back(letter);
         }
-        let Some((desk, wanted)) = self.desk().filter(|_| !self.clerk.settle.is_empty()) else { return };
         self.write_rows_of_letters(within / 2).await;
+        let Some((desk, wanted)) = self.desk().filter(|_| !self.clerk.settle.is_empty()) else { return };
         self.clerk.settle.iter_mut().for_each(|settling| settling.row = None);
         let all = self.settled(usize::MAX, Instant::now());
         match tokio::time::timeout(within / 2, settle(wanted, desk, all)).await {
@@ -412,7 +413,7 @@ impl Relay {
         let is_in_database = wanted.dead_letter.store == config::Store::Postgres;
         // Whoever parks all the time must not keep others from being tried.
         let is_late = now >= self.clerk.look_at + LOOK_OPEN;
-        let others_wait = !self.clerk.settle.is_empty() || self.clerk.has_more(&self.pipeline);
+        let others_wait = !self.settled(1, now).is_empty() || self.clerk.has_more(&self.pipeline);
         let may_store = is_in_database && !is_late && !(self.clerk.stored_last && others_wait);
         if let Some((serial, from)) = self.clerk.load {
             self.errand(async move { Errand::Loaded(serial, load(wanted, desk, from).await) });
@@ -510,7 +511,8 @@ impl Relay {
                     self.clerk.claimed_until = now + CLAIM / 2;
                 }
                 let is_in_database = wanted.dead_letter.store == config::Store::Postgres;
-                let may_claim = is_in_database && self.clerk.claimed.is_empty() && self.clerk.settle.is_empty();
+                let is_idle = self.clerk.claimed.is_empty() && self.clerk.settle.is_empty();
+                let may_claim = is_in_database && is_idle && self.writer.has_room_for_letters();
                 let look = Looking {
                     owner: format!("{}#{}", desk.leader, self.clerk.claims),
                     before: self.pipeline.may_try(now).filter(|_| may_claim),

@@ -78,7 +78,7 @@ pub(super) enum Done {
     Claimed(Instant, Result<()>),
     Saved(Save, Result<Claim>),
     Errand(Errand),
-    Written(Written),
+    Written(Box<Written>),
     /// Something was taken apart, which concerns nobody.
     Nothing,
     Http(Result<()>),
@@ -96,7 +96,7 @@ impl Relay {
             Done::Claimed(since, result) => self.claimed(since, result),
             Done::Saved(save, result) => self.saved(save, result),
             Done::Errand(errand) => self.errand_done(errand),
-            Done::Written(written) => self.written(written),
+            Done::Written(written) => self.written(*written),
             Done::Nothing => {}
             Done::Topics(answers) => {
                 self.question_out = false;

@@ -95,7 +95,9 @@ pub(super) async fn open(
     await_slot(&catalog, &wanted, patience).await?;
     let publication = catalog.publication(&postgres.publication).await?;
     let others = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
-    catalog.stamps(outboxes).await?;
+    for outbox in outboxes {
+        catalog.stamp(outbox).await?;
+    }
     let at = Instant::now();
     let server = catalog.server().await?;
     let clock = Clock { at, shown: pg_micros(server.clock) };

@@ -497,3 +497,53 @@ fn words_that_their_column_would_cut_and_tables_that_nobody_can_write_are_found_
     ran(&scene, block, "row-level security");
     scene.database.exec(&format!("drop owned by {role}; drop role {role}"));
 }
+
+#[test]
+fn a_table_that_cannot_be_written_any_more_is_no_other_ones_concern() {
+    let table = |name: &str| {
+        format!(
+            "create table {name} (id uuid primary key default gen_random_uuid(), aggregate_type text default current_database(),
+                 aggregate_id text default 'k', event_type text default 'e', payload jsonb default '1', headers jsonb,
+                 created_at timestamptz default now(), done timestamptz);"
+        )
+    };
+    let block = |name: &str| format!("table = \"{name}\"\nwriteback = {{ column = \"done\" }}");
+    let scene = Scene::with_outboxes(&[table("one"), table("two")].concat(), &[&block("one"), &block("two")]);
+    let mut relay = scene.relay();
+    let open = |name: &str| scene.database.ask(&format!("select count(*) from {name} where done is null"));
+    scene.database.exec("insert into one default values; insert into two default values");
+    eventually("both are marked", PATIENCE, || {
+        open("one").as_deref() == Some("0") && open("two").as_deref() == Some("0")
+    });
+    scene.database.exec("alter table two rename column done to did; insert into two default values");
+    relay.wait_unready("writeback", PATIENCE);
+    scene.database.exec("insert into one default values");
+    eventually("the other one is marked", PATIENCE, || open("one").as_deref() == Some("0"));
+    scene.database.exec("alter table two rename column did to done");
+    relay.wait_ready();
+    eventually("and this one", PATIENCE, || open("two").as_deref() == Some("0"));
+}
+
+/// How long the relay takes to confirm a backlog, with marks and without. Run it with `--release`.
+#[test]
+#[ignore = "a measurement, for docs/performance.md"]
+fn what_marks_cost() {
+    const EVENTS: u32 = 200_000;
+    let lap = |scene: &Scene| {
+        let insert = "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload)
+            select current_database(), n::text, 'e', jsonb_build_object('text', repeat('x', 450)) from generate_series(1, 1000) as n";
+        let mut session = scene.database.connect();
+        (0..EVENTS / 1000).for_each(|_| session.batch_execute(insert).unwrap());
+        let end = scene.written();
+        let begun = Instant::now();
+        let relay = Relay::start(&scene.config);
+        eventually("all are confirmed", PATIENCE * 4, || scene.confirmed() >= end);
+        let rate = f64::from(EVENTS) / begun.elapsed().as_secs_f64();
+        assert_eq!(relay.metric("outboxd_writeback_failures_total"), Some(0.0), "{}", relay.log());
+        rate
+    };
+    for round in 1..=3 {
+        let (plain, marked) = (lap(&Scene::new()), lap(&marked()));
+        println!("round {round}: {plain:.0} events/s, marked {marked:.0}, {:.2} of it", marked / plain);
+    }
+}

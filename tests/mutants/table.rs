@@ -364,7 +364,7 @@ pub const MUTANTS: [Mutant; 57] = [
     Mutant {
         name: "what a retry led to is not written back",
         file: LETTERS,
-        text: "        let receipt = row.zip(fate).map(",
-        instead: "        let receipt = row.zip(fate).filter(|_| false).map(",
+        text: "        let receipt = fate.and_then(|fate| self.receipt(row, None, fate));\n",
+        instead: "        let receipt = fate.filter(|_| false).and_then(|fate| self.receipt(row, None, fate));\n",
     },
 ];

@@ -34,7 +34,7 @@ pub fn outboxes(writes_back: bool) -> Vec<config::Outbox> {
         column: Some("published_at".into()),
         status: None,
         attempts: None,
-        error: None,
+        error: Some("why".into()),
     });
     outboxes[1].join = Some(config::Join {
         schema: "public".into(),

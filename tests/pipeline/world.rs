@@ -295,6 +295,11 @@ impl Outside {
     /// An UPDATE says what became of the event: its row, if it is still there, is marked.
     pub fn write_back(&mut self, event: u64, fate: &Fate) {
         let known = &self.cluster.events[event as usize];
+        let arrived = self.cluster.judge.has_arrived(&event.to_string());
+        promised!(
+            arrived || *fate != Fate::Published || known.void,
+            "the row of event {event} says that it is published"
+        );
         if let Some(rows) = self.rows.as_mut().filter(|_| !known.void) {
             rows.mark(known, self.server.system.id, fate);
         }

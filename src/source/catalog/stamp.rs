@@ -1,6 +1,6 @@
 //! Write-back: what became of rows, written into their own tables.
 //!
-//! `[[outbox]]` blocks with `writeback` enter; `Stamp`s leave, each proved by the server as far as that takes no lock, or what is wrong
+//! An `[[outbox]]` block with `writeback` enters; its `Stamp` leaves, proved by the server as far as that takes no lock, or what is wrong
 //! with the set-up. Guarantees: only the named columns are written; a published row is never written again, so that no
 //! rejection covers it and whatever is repeated changes nothing; a row that is gone is no failure, and one that cannot be seen yet is not
 //! taken for one; nobody's row is waited for.
@@ -27,34 +27,29 @@ const LAST_LOOK: Duration = Duration::from_millis(100);
 const BYTEA: u32 = 17;
 
 impl Catalog {
-    /// How the rows of each outbox that has write-back are written to.
-    pub async fn stamps(&self, outboxes: &[Outbox]) -> Result<Vec<Stamp>> {
-        let mut stamps = Vec::new();
-        for (at, outbox) in outboxes.iter().enumerate() {
-            if let (Some(writeback), OutboxSource::Table { schema, name }) = (&outbox.writeback, &outbox.source) {
-                self.refuse_columns(schema, name, writeback).await?;
-                let Some(table) = self.table(schema, name).await? else {
-                    return Err(Error::definite(format!(
-                        "table {schema}.{name}, which has write-back, does not exist"
-                    ))
-                    .hint("create it, or mend outbox.table"));
-                };
-                let is_bytes = |column: &Column| column.name == outbox.columns.id && column.kind.oid == BYTEA;
-                if table.columns.iter().any(is_bytes) {
-                    let id = &outbox.columns.id;
-                    let what = format!("column \"{id}\" of table {schema}.{name} is bytea, by which no row is found");
-                    return Err(Error::definite(what).hint("write-back needs an id of another type"));
-                }
-                let stamp = Stamp::new(at, (schema, name), &table.columns, &outbox.columns.id, writeback);
-                let stamp = stamp.map_err(|column| {
-                    Error::definite(format!("table {schema}.{name} has no column \"{column}\""))
-                        .hint("create it, or name another one in outbox.writeback")
-                })?;
-                self.prove(&stamp).await?;
-                stamps.push(stamp);
-            }
+    /// How the rows of an outbox are written to; `None` when it has no write-back.
+    pub async fn stamp(&self, outbox: &Outbox) -> Result<Option<Stamp>> {
+        let (Some(writeback), OutboxSource::Table { schema, name }) = (&outbox.writeback, &outbox.source) else {
+            return Ok(None);
+        };
+        self.refuse_columns(schema, name, writeback).await?;
+        let Some(table) = self.table(schema, name).await? else {
+            let what = format!("table {schema}.{name}, which has write-back, does not exist");
+            return Err(Error::definite(what).hint("create it, or mend outbox.table"));
+        };
+        let is_bytes = |column: &Column| column.name == outbox.columns.id && column.kind.oid == BYTEA;
+        if table.columns.iter().any(is_bytes) {
+            let id = &outbox.columns.id;
+            let what = format!("column \"{id}\" of table {schema}.{name} is bytea, by which no row is found");
+            return Err(Error::definite(what).hint("write-back needs an id of another type"));
         }
-        Ok(stamps)
+        let stamp = Stamp::new((schema, name), &table.columns, &outbox.columns.id, writeback);
+        let stamp = stamp.map_err(|column| {
+            Error::definite(format!("table {schema}.{name} has no column \"{column}\""))
+                .hint("create it, or name another one in outbox.writeback")
+        })?;
+        self.prove(&stamp).await?;
+        Ok(Some(stamp))
     }
 
     /// Waits until every row of these transactions can be seen in this session.
@@ -101,7 +96,9 @@ impl Catalog {
         // Published before, gone, or locked.
         let ids: Vec<&str> = left.iter().map(|at| ids[*at]).collect();
         let open = self.rows(&what, &stamp.left(), &[&ids]).await?;
-        Ok(open.iter().map(|row| left[index(row.get(0))]).collect())
+        let mut locked: Vec<usize> = open.iter().map(|row| left[index(row.get(0))]).collect();
+        locked.sort_unstable();
+        Ok(locked)
     }
 
     /// Lets the server plan the UPDATE, which shows what rights, types and row security say of it. Waits for locks of the whole table.

@@ -469,10 +469,27 @@ fn sample_sql(
     Some(format!(
         "WITH sample AS ({rows}) SELECT jsonb_build_object('columns', jsonb_build_object({}), 'age', {age}, 'size', \
          CASE WHEN row_number() OVER (ORDER BY {stored} DESC NULLS LAST) <= 20 THEN {exact} ELSE {stored} END)::text \
-         FROM sample AS s{}",
+         FROM sample AS s{}{}",
         texts.join(", "),
-        joined.map(|(_, sql)| sql).unwrap_or_default()
+        joined.map(|(_, sql)| sql).unwrap_or_default(),
+        as_inserted(outbox, route_columns)
     ))
+}
+
+/// Leaves out rows that were marked as published where a route reads the mark: they are not as they were inserted.
+fn as_inserted(outbox: &Outbox, route_columns: &BTreeSet<String>) -> String {
+    let Some(writeback) = outbox.writeback.as_ref().filter(|it| it.names().any(|name| route_columns.contains(name)))
+    else {
+        return String::new();
+    };
+    match (&writeback.status, &writeback.column) {
+        (Some(status), _) => {
+            let (name, word) = (quote_identifier(&status.name), quote_literal(&status.published));
+            format!(" WHERE s.{name}::text IS DISTINCT FROM {word}")
+        }
+        (None, Some(column)) => format!(" WHERE s.{} IS NULL", quote_identifier(column)),
+        (None, None) => String::new(),
+    }
 }
 
 /// One payload row of each event. The event's value is cast, not the column, so that an index finds it.

@@ -125,15 +125,12 @@ impl Socket {
     }
 
     /// Lets a server on this host send no more than about so many bytes ahead, twice as many at the most. A far one must be free to fill the
-    /// way between us, and TLS reads by itself.
-    pub fn narrow(&self, bytes: usize) {
-        let Socket::Tcp(stream) = self else { return };
+    /// way between us, and TLS reads by itself: false.
+    pub fn narrow(&self, bytes: usize) -> bool {
+        let Socket::Tcp(stream) = self else { return false };
         let is_here = |ours: SocketAddr, theirs: SocketAddr| ours.ip() == theirs.ip();
-        if matches!((stream.local_addr(), stream.peer_addr()), (Ok(ours), Ok(theirs)) if is_here(ours, theirs))
-            && let Err(error) = rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes)
-        {
-            tracing::debug!(%error, "the receive buffer keeps its size");
-        }
+        matches!((stream.local_addr(), stream.peer_addr()), (Ok(ours), Ok(theirs)) if is_here(ours, theirs))
+            && rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes).is_ok()
     }
 }
 
@@ -298,7 +295,7 @@ mod tests {
 
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = Socket::Tcp(connect_address(listener.local_addr().unwrap()).await.unwrap());
-        socket.narrow(32 << 10);
+        assert!(socket.narrow(32 << 10));
         let (mut server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let mut written = 0;

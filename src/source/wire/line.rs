@@ -18,7 +18,7 @@ use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::source::dial::{self, Socket};
 
-/// What a server on this host may send ahead: less than comes in any pause of a flood (`pace`). While its window is shut, a walsender's
+/// What a server on this host may send ahead in a flood of small messages: less than comes in any pause (`pace`). While its window is shut, a walsender's
 /// messages gather in its own send queue and travel in large pieces; with the window open, each is a segment of its own,
 /// which costs the walsender twice as much.
 const WINDOW: usize = 32 * 1024;
@@ -52,9 +52,9 @@ impl Line {
         self.socket.is_encrypted()
     }
 
-    /// From here on the server sends in a stream, which is read in pauses.
-    pub fn narrow(&self) {
-        self.socket.narrow(WINDOW);
+    /// From here on the server sends many small messages, which are read in pauses. True when it may send little ahead now.
+    pub fn narrow(&self) -> bool {
+        self.socket.narrow(WINDOW)
     }
 
     /// Writes one message of ours.

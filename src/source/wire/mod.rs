@@ -113,7 +113,6 @@ impl Session {
 
     /// Starts to stream from where the slot stands.
     pub async fn start(mut self, start: Start<'_>) -> Result<Stream> {
-        self.line.narrow();
         self.line.send(|out| postgres_protocol::message::frontend::query(&start_replication(start), out)).await?;
         loop {
             let at = self.line.at();

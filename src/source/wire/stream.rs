@@ -106,6 +106,11 @@ impl Stream {
         }
     }
 
+    /// Lets a server on this host send little ahead from now on; false where that cannot be.
+    pub fn narrow(&self) -> bool {
+        self.line.narrow()
+    }
+
     /// Drops the frame that `frame` shows.
     #[inline]
     pub fn consume(&mut self) {

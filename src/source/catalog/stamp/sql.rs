@@ -37,8 +37,6 @@ pub(super) const INVISIBLE: &str = "WITH now AS MATERIALIZED ( \
 /// How the rows of one outbox are written to: names and words as SQL has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which `[[outbox]]` block they are of.
-    pub outbox: usize,
     schema: String,
     name: String,
     id: Target,
@@ -95,7 +93,6 @@ fn value(word: &str, type_name: &str) -> String {
 impl Stamp {
     /// The stamp for a table with these columns; or the name of one that it lacks.
     pub(super) fn new<'a>(
-        at: usize,
         table: (&str, &str),
         columns: &[Column],
         id: &'a str,
@@ -112,7 +109,6 @@ impl Stamp {
             Ok(Words { name, type_name, published: status.published.clone(), rejected: status.rejected.clone() })
         };
         Ok(Stamp {
-            outbox: at,
             schema: table.0.to_owned(),
             name: table.1.to_owned(),
             id: target(id)?,
@@ -245,9 +241,9 @@ mod tests {
             attempts: Some("tries".into()),
             error: Some("why".into()),
         };
-        let without = Stamp::new(0, ("app", "out box"), &columns[..4], "Id", &writeback);
+        let without = Stamp::new(("app", "out box"), &columns[..4], "Id", &writeback);
         assert_eq!(without, Err("why"));
-        Stamp::new(0, ("app", "out box"), &columns, "Id", &writeback).unwrap()
+        Stamp::new(("app", "out box"), &columns, "Id", &writeback).unwrap()
     }
 
     #[test]

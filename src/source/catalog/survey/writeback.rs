@@ -31,9 +31,8 @@ impl Catalog {
         let written: Vec<&str> = writeback.names().collect();
         let facts = self.object(FACTS, &[schema, name, &written, &outbox.columns.id]).await?;
         let Some(facts): Option<WritebackFacts> = facts else { return Ok(None) };
-        let stamps = self.stamps(std::slice::from_ref(outbox)).await;
-        let rehearsed = match stamps {
-            Ok(stamps) if facts.denied.is_empty() => self.rehearse(&stamps[0]).await,
+        let rehearsed = match self.stamp(outbox).await {
+            Ok(Some(stamp)) if facts.denied.is_empty() => self.rehearse(&stamp).await,
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };

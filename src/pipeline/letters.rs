@@ -666,10 +666,11 @@ impl Letters {
         if lane.is_some_and(|lane| !replays && !self.lanes.has_room(lane)) {
             return Some((Why::Keys, format!("{most} keys are parked, which is dead_letter.max_parked_keys")));
         }
-        // What was given up heals by itself, however much of it one large transaction has.
+        // What was given up heals by itself, however much of it one large transaction has, where letters are tried again.
+        let is_tried = self.settings.store == Store::Postgres && self.settings.max_attempts > 1;
         let is_fault = match letter.rejection.reason {
             BEHIND => false,
-            PAYLOAD_MISSING => !given.is_given_up(),
+            PAYLOAD_MISSING => !(is_tried && given.is_given_up()),
             _ => true,
         };
         if is_fault && self.rate.reject(rows, self.settings.max_rate) {

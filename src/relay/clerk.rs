@@ -281,10 +281,10 @@ impl Relay {
     /// Before the process ends: what became of letters is written down, and those that were only claimed are put back, so that
     /// a successor neither repeats nor waits for them.
     pub(super) async fn settle_before_leaving(&mut self, within: Duration) {
+        self.write_rows_of_letters(within / 2).await;
         while let Some(letter) = self.clerk.claimed.pop_front() {
             self.put_back(letter);
         }
-        self.write_rows_of_letters(within / 2).await;
         let Some((desk, wanted)) = self.desk().filter(|_| !self.clerk.settle.is_empty()) else { return };
         self.clerk.settle.iter_mut().for_each(|settling| settling.row = None);
         let all = self.settled(usize::MAX, Instant::now());

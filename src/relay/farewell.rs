@@ -25,6 +25,8 @@ impl Relay {
         }
         self.send_status(Ask::Nothing);
         self.settle_before_leaving(within / 2).await;
+        // Rows may have been marked meanwhile.
+        self.send_status(Ask::Nothing);
         let now = Instant::now();
         // Where nothing would be repeated, nobody needs to wait for a server that is slow to read.
         let until = match self.pipeline.tells_until().filter(|_| self.pipeline.repeats() > 0) {

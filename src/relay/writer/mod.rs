@@ -101,25 +101,12 @@ impl Relay {
         if now >= self.writer.used + IDLE {
             self.writer.session = None;
         }
-        let (Some(outbox), Some(system)) = (self.writer.next(now), self.system) else { return };
+        let Some((outbox, system, batch)) = self.next_batch(now) else { return };
         let wanted = match &self.link {
             Link::Up(live) => self.wanted.at(&live.host),
             // What is written is true whoever has the slot; only the server must be the same.
             Link::Down { .. } | Link::Opening(_) | Link::Leaving(..) => self.wanted.clone(),
         };
-        let (pile, pipeline, letters) = (&mut self.writer.piles[outbox], &self.pipeline, &mut self.writer.letters);
-        let mut batch = pile.take(now);
-        batch.retain(|late| match &late.note.cause {
-            Cause::Row(number) => pipeline.wants_written(*number),
-            Cause::Letter { system: of, .. } => {
-                *letters -= usize::from(*of != system);
-                *of == system
-            }
-        });
-        if batch.is_empty() {
-            pile.trouble = None;
-            return;
-        }
         let session = self.writer.session.take().filter(|session| session.system == system);
         (self.writer.out, self.writer.turn) = (Some((outbox, now)), outbox + 1);
         self.tasks.spawn(async move {
@@ -127,6 +114,27 @@ impl Relay {
             let (session, result) = write(session, &wanted, system, outbox, &receipts).await;
             Done::Written(Box::new(Written { outbox, batch, session, result }))
         });
+    }
+
+    /// The next batch of what is still of use, and whose it is.
+    fn next_batch(&mut self, now: Instant) -> Option<(usize, System, Vec<Late>)> {
+        let system = self.system?;
+        while let Some(outbox) = self.writer.next(now) {
+            let (pile, pipeline, letters) = (&mut self.writer.piles[outbox], &self.pipeline, &mut self.writer.letters);
+            let mut batch = pile.take(now);
+            batch.retain(|late| match &late.note.cause {
+                Cause::Row(number) => pipeline.wants_written(*number),
+                Cause::Letter { system: of, .. } => {
+                    *letters -= usize::from(*of != system);
+                    *of == system
+                }
+            });
+            if !batch.is_empty() {
+                return Some((outbox, system, batch));
+            }
+            pile.trouble = None;
+        }
+        None
     }
 
     /// A batch is back.
@@ -165,9 +173,10 @@ impl Relay {
 
     /// Before the process ends, what the rows of tried letters are to say is written once, as far as they are neither locked nor refused.
     pub(super) async fn write_rows_of_letters(&mut self, within: Duration) {
-        let end = tokio::time::Instant::now() + within;
+        let now = tokio::time::Instant::now();
+        let (half, end) = (now + within / 2, now + within);
         while self.writer.out.is_some() {
-            match tokio::time::timeout_at(end, self.tasks.join_next()).await {
+            match tokio::time::timeout_at(half, self.tasks.join_next()).await {
                 Ok(Some(done)) => self.done(done),
                 Ok(None) | Err(_) => break,
             }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::types::ToSql;
 
 use super::{Catalog, Place, Publication, Server, Slot, Transaction, quote_identifier, quote_literal};
-use crate::config::{Outbox, OutboxSource};
+use crate::config::{Outbox, OutboxSource, Writeback};
 use crate::error::{Error, Result};
 pub use writeback::WritebackFacts;
 
@@ -472,20 +472,23 @@ fn sample_sql(
          FROM sample AS s{}{}",
         texts.join(", "),
         joined.map(|(_, sql)| sql).unwrap_or_default(),
-        as_inserted(outbox, route_columns)
+        as_inserted(table, outbox, route_columns)
     ))
 }
 
-/// Leaves out rows that were marked as published where a route reads the mark: they are not as they were inserted.
-fn as_inserted(outbox: &Outbox, route_columns: &BTreeSet<String>) -> String {
-    let Some(writeback) = outbox.writeback.as_ref().filter(|it| it.names().any(|name| route_columns.contains(name)))
-    else {
-        return String::new();
-    };
+/// Leaves out rows that were marked where a route reads the mark: they are not as they were inserted.
+fn as_inserted(table: &OutboxTable, outbox: &Outbox, route_columns: &BTreeSet<String>) -> String {
+    let reads = |writeback: &&Writeback| writeback.names().any(|name| route_columns.contains(name));
+    let Some(writeback) = outbox.writeback.as_ref().filter(reads) else { return String::new() };
+    let column = |name: &str| table.columns.iter().find(|column| column.name == name);
     match (&writeback.status, &writeback.column) {
         (Some(status), _) => {
-            let (name, word) = (quote_identifier(&status.name), quote_literal(&status.published));
-            format!(" WHERE s.{name}::text IS DISTINCT FROM {word}")
+            let Some(OutboxColumn { name, type_name, .. }) = column(&status.name) else { return String::new() };
+            let word = |word: &String| {
+                format!("s.{} IS DISTINCT FROM {}::{type_name}", quote_identifier(name), quote_literal(word))
+            };
+            let words: Vec<String> = std::iter::once(&status.published).chain(&status.rejected).map(word).collect();
+            format!(" WHERE {}", words.join(" AND "))
         }
         (None, Some(column)) => format!(" WHERE s.{} IS NULL", quote_identifier(column)),
         (None, None) => String::new(),

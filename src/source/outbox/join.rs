@@ -86,7 +86,7 @@ struct Payloads {
     forgotten: Option<Forgotten>,
 }
 
-/// The values whose latest row was forgotten: an event behind it must not take a later one. However many they are, they take 1 MiB. Of
+/// The values whose latest row was forgotten: an event behind it must not take a later one. However many they are, they take 4 MiB. Of
 /// a value that was not forgotten it may say that it was, which costs a letter, and never the other way.
 #[derive(Debug)]
 struct Forgotten {
@@ -306,7 +306,7 @@ impl Default for Forgotten {
 }
 
 impl Forgotten {
-    const BITS: usize = 1 << 23;
+    const BITS: usize = 1 << 25;
 
     fn add(&mut self, value: &Value, limit: &'static str) {
         Forgotten::places(value).for_each(|bit| self.bits[bit / 64] |= 1 << (bit % 64));

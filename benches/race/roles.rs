@@ -95,9 +95,7 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
                 let (sent_at, reply) = (SystemTime::now(), Reply::NotWanted);
                 stream.status(StandbyStatus { write: received, flush: Lsn::ZERO, sent_at, reply });
             }
-            let pause = pace.read(turn.read, messages, Instant::now());
-            pace.narrow_if_small(|| stream.narrow());
-            if let Some(pause) = pause {
+            if let Some(pause) = pace.read(turn.read, messages, Instant::now()) {
                 std::thread::sleep(pause);
             }
         }

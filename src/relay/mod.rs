@@ -312,7 +312,6 @@ impl Relay {
         self.board.status.server = wal_end;
         if live.read > 0 {
             live.gather = live.pace.read(std::mem::take(&mut live.read), std::mem::take(&mut live.messages), now);
-            live.pace.narrow_if_small(|| live.stream.narrow());
         }
         match result {
             Ok(()) => {}

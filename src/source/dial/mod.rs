@@ -11,9 +11,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -103,34 +103,6 @@ impl Socket {
             Socket::Tls(_) => true,
             Socket::Tcp(_) | Socket::Unix(_) => false,
         }
-    }
-
-    /// Reads once into `room`; ready with 0 at the end.
-    ///
-    /// A read that leaves room is not taken for the last one: where the receive buffer is small, reading itself lets the other
-    /// side send more, which tokio's own read would not notice before the next look at all sockets.
-    pub fn poll_take(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        let Socket::Tcp(stream) = self else {
-            let mut buffer = ReadBuf::new(room);
-            ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
-            return Poll::Ready(Ok(buffer.filled().len()));
-        };
-        loop {
-            ready!(stream.poll_read_ready(cx))?;
-            match stream.try_io(Interest::READABLE, || Ok(rustix::io::read(&*stream, &mut *room)?)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read),
-            }
-        }
-    }
-
-    /// Lets a server on this host send no more than about so many bytes ahead, twice as many at the most. A far one must be free to fill the
-    /// way between us, and TLS reads by itself: false.
-    pub fn narrow(&self, bytes: usize) -> bool {
-        let Socket::Tcp(stream) = self else { return false };
-        let is_here = |ours: SocketAddr, theirs: SocketAddr| ours.ip() == theirs.ip();
-        matches!((stream.local_addr(), stream.peer_addr()), (Ok(ours), Ok(theirs)) if is_here(ours, theirs))
-            && rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes).is_ok()
     }
 }
 
@@ -287,30 +259,6 @@ mod tests {
         assert_eq!(address(&Host::Tcp("db1".into(), 5432)), "db1:5432");
         assert_eq!(address(&Host::Tcp("::1".into(), 5432)), "[::1]:5432");
         assert_eq!(address(&Host::Unix("/run/postgresql".into(), 5433)), "/run/postgresql/.s.PGSQL.5433");
-    }
-
-    #[tokio::test]
-    async fn what_a_server_on_this_host_had_to_keep_back_comes_by_reading_alone() {
-        use std::io::Write as _;
-
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::Tcp(connect_address(listener.local_addr().unwrap()).await.unwrap());
-        assert!(socket.narrow(32 << 10));
-        let (mut server, _) = listener.accept().unwrap();
-        server.set_nonblocking(true).unwrap();
-        let mut written = 0;
-        while let Ok(count) = server.write(&[7; 1000]) {
-            written += count;
-        }
-        assert!(written > 256 << 10, "more than the window takes: {written}");
-        let mut room = vec![0; 256 << 10];
-        let mut read = std::future::poll_fn(|cx| socket.poll_take(cx, &mut room)).await.unwrap();
-        // Nobody looks at all sockets meanwhile.
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        while let Poll::Ready(count) = socket.poll_take(&mut cx, &mut room) {
-            read += count.unwrap();
-        }
-        assert_eq!(read, written);
     }
 
     #[test]

@@ -16,9 +16,7 @@ const HEADER: usize = 5;
 #[derive(Debug)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    /// Where the unconsumed ones begin, and where they end; behind that is room.
     start: usize,
-    end: usize,
 }
 
 /// One whole message of the server.
@@ -38,13 +36,13 @@ pub(super) struct Nonsense {
 
 impl Inbox {
     pub fn new() -> Inbox {
-        Inbox { bytes: vec![0; USUAL], start: 0, end: 0 }
+        Inbox { bytes: Vec::with_capacity(USUAL), start: 0 }
     }
 
     /// The packet at the front, once all of it is there.
     #[inline]
     pub fn peek(&self) -> Result<Option<Packet<'_>>, Nonsense> {
-        let unread = self.unread();
+        let unread = &self.bytes[self.start..];
         match packet_len(unread)? {
             Some(len) if len <= unread.len() => Ok(Some(Packet { tag: unread[0], body: &unread[HEADER..len] })),
             Some(_) | None => Ok(None),
@@ -54,7 +52,7 @@ impl Inbox {
     /// Drops the packet that `peek` shows.
     #[inline]
     pub fn consume(&mut self) {
-        let unread = self.unread();
+        let unread = &self.bytes[self.start..];
         if let Ok(Some(len)) = packet_len(unread)
             && len <= unread.len()
         {
@@ -64,33 +62,21 @@ impl Inbox {
 
     /// How many bytes are there, whole packets or not.
     pub fn buffered(&self) -> usize {
-        self.end - self.start
+        self.bytes.len() - self.start
     }
 
-    /// Room for the next read; `filled` says how much of it was used.
-    pub fn room(&mut self) -> &mut [u8] {
-        self.bytes.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
+    /// The buffer with room for the next read; to be appended to, nothing else.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        self.bytes.drain(..self.start);
         self.start = 0;
-        if self.end <= READ {
-            self.bytes.truncate(USUAL);
+        if self.bytes.len() <= READ {
             self.bytes.shrink_to(USUAL);
         }
-        if self.bytes.len() - self.end < READ {
+        if self.bytes.capacity() - self.bytes.len() < READ {
             // Doubling, so that a huge packet is copied few times, and a lying length is not believed at once.
-            self.bytes.resize(2 * self.bytes.len(), 0);
+            self.bytes.reserve(READ);
         }
-        &mut self.bytes[self.end..]
-    }
-
-    /// So many bytes were read into the room.
-    pub fn filled(&mut self, count: usize) {
-        self.end += count;
-        debug_assert!(self.end <= self.bytes.len(), "more was read than there was room for");
-    }
-
-    fn unread(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
+        &mut self.bytes
     }
 }
 
@@ -115,11 +101,6 @@ mod tests {
         [&[tag][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
     }
 
-    fn receive(inbox: &mut Inbox, bytes: &[u8]) {
-        inbox.room()[..bytes.len()].copy_from_slice(bytes);
-        inbox.filled(bytes.len());
-    }
-
     #[test]
     fn packets_are_the_same_however_the_bytes_are_split() {
         let bytes = [packet(b'd', b"first"), packet(b'S', b""), packet(b'd', b"third one")].concat();
@@ -127,7 +108,7 @@ mod tests {
             let mut inbox = Inbox::new();
             let mut seen = Vec::new();
             for part in [&bytes[..split], &bytes[split..]] {
-                receive(&mut inbox, part);
+                inbox.room().extend_from_slice(part);
                 while let Some(packet) = inbox.peek().unwrap() {
                     seen.push((packet.tag, packet.body.to_vec()));
                     inbox.consume();
@@ -143,7 +124,7 @@ mod tests {
         let bytes = packet(b'd', b"some body");
         for length in 0..bytes.len() {
             let mut inbox = Inbox::new();
-            receive(&mut inbox, &bytes[..length]);
+            inbox.room().extend_from_slice(&bytes[..length]);
             assert_eq!(inbox.peek(), Ok(None));
             inbox.consume();
             assert_eq!(inbox.buffered(), length, "nothing whole is there to consume");
@@ -154,7 +135,7 @@ mod tests {
     fn a_length_that_cannot_be_is_an_error() {
         for length in [0, 3, (1 << 30) + 1, u32::MAX] {
             let mut inbox = Inbox::new();
-            receive(&mut inbox, &[&b"d"[..], &length.to_be_bytes()].concat());
+            inbox.room().extend_from_slice(&[&b"d"[..], &length.to_be_bytes()].concat());
             assert_eq!(inbox.peek(), Err(Nonsense { tag: b'd', length }));
         }
     }
@@ -166,11 +147,11 @@ mod tests {
         let mut inbox = Inbox::new();
         for part in bytes.chunks(READ) {
             assert_eq!(inbox.peek(), Ok(None));
-            receive(&mut inbox, part);
+            inbox.room().extend_from_slice(part);
         }
         assert_eq!(inbox.peek().unwrap().unwrap().body, body);
         inbox.consume();
-        assert_eq!((inbox.room().len(), inbox.bytes.capacity()), (USUAL, USUAL));
+        assert_eq!(inbox.room().capacity(), USUAL);
     }
 
     #[test]
@@ -178,13 +159,12 @@ mod tests {
         let bytes = packet(b'd', &[1; 1000]).repeat(2000);
         let mut inbox = Inbox::new();
         for part in bytes.chunks(READ) {
-            receive(&mut inbox, part);
+            inbox.room().extend_from_slice(part);
             while inbox.peek().unwrap().is_some() {
                 inbox.consume();
             }
         }
-        inbox.room();
-        assert_eq!(inbox.bytes.capacity(), USUAL);
+        assert_eq!(inbox.room().capacity(), USUAL);
     }
 
     proptest! {
@@ -192,7 +172,7 @@ mod tests {
         fn any_bytes_are_survived(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8)) {
             let mut inbox = Inbox::new();
             for part in parts {
-                receive(&mut inbox, &part);
+                inbox.room().extend_from_slice(&part);
                 while let Ok(Some(_)) = inbox.peek() {
                     inbox.consume();
                 }

@@ -2,14 +2,14 @@
 //!
 //! `Session` talks on it in questions and answers, `Stream` in both directions at once.
 
-use std::future::poll_fn;
+use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use postgres_protocol::message::frontend;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::inbox::{Inbox, Packet};
 use super::packet;
@@ -17,11 +17,6 @@ use super::refusal::{self, During};
 use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::source::dial::{self, Socket};
-
-/// What a server on this host may send ahead in a flood of small messages: less than comes in any pause (`pace`). While its window is shut, a walsender's
-/// messages gather in its own send queue and travel in large pieces; with the window open, each is a segment of its own,
-/// which costs the walsender twice as much.
-const WINDOW: usize = 32 * 1024;
 
 /// An open connection to the server.
 #[derive(Debug)]
@@ -52,23 +47,18 @@ impl Line {
         self.socket.is_encrypted()
     }
 
-    /// From here on the server sends many small messages, which are read in pauses. True when it may send little ahead now.
-    pub fn narrow(&self) -> bool {
-        self.socket.narrow(WINDOW)
-    }
-
     /// Writes one message of ours.
     pub async fn send(&mut self, write: impl FnOnce(&mut BytesMut) -> io::Result<()>) -> Result<()> {
         write(&mut self.outgoing).map_err(|error| {
             Error::definite(format!("{}: a name or password cannot be sent to PostgreSQL", self.at())).because(error)
         })?;
-        poll_fn(|cx| self.poll_write(cx)).await.map_err(|error| self.lost(error))
+        std::future::poll_fn(|cx| self.poll_write(cx)).await.map_err(|error| self.lost(error))
     }
 
     /// The next packet, waited for; `consume` drops it.
     pub async fn packet(&mut self) -> Result<Packet<'_>> {
         while self.inbox.peek().map_err(|error| violated(&self.at(), error))?.is_none() {
-            let read = poll_fn(|cx| self.poll_read(cx)).await;
+            let read = self.socket.read_buf(self.inbox.room()).await;
             if read.map_err(|error| self.lost(error))? == 0 {
                 return Err(self.closed());
             }
@@ -110,7 +100,7 @@ impl Line {
     /// Says good-bye and closes; the server's side needs no answer.
     pub async fn terminate(mut self) -> io::Result<()> {
         frontend::terminate(&mut self.outgoing);
-        poll_fn(|cx| self.poll_write(cx)).await?;
+        std::future::poll_fn(|cx| self.poll_write(cx)).await?;
         self.socket.shutdown().await
     }
 
@@ -133,9 +123,7 @@ impl Line {
 
     /// Reads once; ready with 0 at the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let read = ready!(self.socket.poll_take(cx, self.inbox.room()))?;
-        self.inbox.filled(read);
-        Poll::Ready(Ok(read))
+        pin!(self.socket.read_buf(self.inbox.room())).poll(cx)
     }
 
     pub fn has_unwritten(&self) -> bool {

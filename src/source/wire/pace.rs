@@ -35,12 +35,6 @@ pub const GATHER: Duration = Duration::from_millis(4);
 /// The same in a flood: the longer the reader sleeps, the more often a walsender finds the window shut, and then sends many
 /// messages at once.
 const GATHER_FLOOD: Duration = Duration::from_millis(12);
-/// The same while the server may send little ahead: as much as it can send meanwhile.
-const GATHER_NARROW: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(4)];
-/// Messages are small that have fewer bytes on average: those of one-row transactions.
-const SMALL: usize = 400;
-/// Of so many in one read, the average says something.
-const MANY: usize = 200;
 /// The same at a Unix socket, which holds little: the server's 208 KiB, of which small messages fill half. Waiting for
 /// longer than it takes to fill that would only keep the server waiting, too.
 const GATHER_LOCAL: Duration = Duration::from_micros(200);
@@ -53,17 +47,6 @@ pub struct Pace {
     dense: Bucket,
     flood: Bucket,
     since: Instant,
-    window: Window,
-}
-
-/// How far the server may send ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Window {
-    Wide,
-    /// A flood of small messages has come.
-    ToNarrow,
-    /// It was asked to be narrow, once.
-    Asked,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -120,7 +103,7 @@ impl Pace {
             Host::Tcp(..) => [GATHER, GATHER_FLOOD],
             Host::Unix(..) => [GATHER_LOCAL; 2],
         };
-        Pace { gather, dense: Bucket::new(DENSE), flood: Bucket::new(FLOOD), since: now, window: Window::Wide }
+        Pace { gather, dense: Bucket::new(DENSE), flood: Bucket::new(FLOOD), since: now }
     }
 
     /// So many bytes were read just now, and so many messages were in what was read. Answers how long more should gather before
@@ -130,21 +113,7 @@ impl Pace {
         let more = Load { bytes: bytes as f64, messages: messages as f64 };
         let (is_dense, is_flood) = (self.dense.fill(more, passed), self.flood.fill(more, passed));
         self.since = now;
-        if is_flood && self.window == Window::Wide && messages >= MANY && bytes < SMALL * messages {
-            self.window = Window::ToNarrow;
-        }
         (is_dense && bytes < TURN_MAX).then(|| self.gather[usize::from(is_flood)])
-    }
-
-    /// When small messages come in a flood, `narrow` is asked, once, to let the server send little ahead; if it can, the pauses are such
-    /// that this is filled. With large ones a narrow window costs more than it saves.
-    pub fn narrow_if_small(&mut self, narrow: impl FnOnce() -> bool) {
-        if self.window == Window::ToNarrow {
-            self.window = Window::Asked;
-            if narrow() {
-                self.gather = GATHER_NARROW;
-            }
-        }
     }
 }
 
@@ -175,32 +144,6 @@ mod tests {
     /// The same of small events.
     fn paused(pace: &mut Pace, start: Instant, rate: f64, lasts: Duration) -> f64 {
         paused_by(pace, 700.0, start, rate, lasts)
-    }
-
-    #[test]
-    fn a_flood_of_small_messages_asks_once_for_a_narrow_window_and_then_pauses_are_short() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let asked = |pace: &mut Pace, answer| {
-            let mut asked = false;
-            pace.narrow_if_small(|| {
-                asked = true;
-                answer
-            });
-            asked
-        };
-        let mut pace = far(start);
-        paused_by(&mut pace, 680.0, start, 120e6, second);
-        assert!(!asked(&mut pace, true), "of thousand-row transactions");
-        let mut pace = far(start);
-        paused_by(&mut pace, 250.0, start, 5e6, second);
-        assert!(!asked(&mut pace, true), "no flood");
-        paused_by(&mut pace, 250.0, start + second, 60e6, second);
-        assert!(asked(&mut pace, true) && !asked(&mut pace, true));
-        assert_eq!(pace.gather, GATHER_NARROW);
-        let mut elsewhere = far(start);
-        paused_by(&mut elsewhere, 250.0, start, 60e6, second);
-        assert!(asked(&mut elsewhere, false) && !asked(&mut elsewhere, true));
-        assert_eq!(elsewhere.gather, [GATHER, GATHER_FLOOD]);
     }
 
     #[test]

@@ -106,11 +106,6 @@ impl Stream {
         }
     }
 
-    /// Lets a server on this host send little ahead from now on; false where that cannot be.
-    pub fn narrow(&self) -> bool {
-        self.line.narrow()
-    }
-
     /// Drops the frame that `frame` shows.
     #[inline]
     pub fn consume(&mut self) {
@@ -358,9 +353,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
             let _guard = runtime.enter();
             let (mut stream, _server) = pair();
-            let bytes = [packet(tag, &bytes), bytes].concat();
-            stream.line.inbox.room()[..bytes.len()].copy_from_slice(&bytes);
-            stream.line.inbox.filled(bytes.len());
+            stream.line.inbox.room().extend_from_slice(&[packet(tag, &bytes), bytes].concat());
             while let Ok(Some(_)) = stream.frame() {
                 stream.consume();
             }

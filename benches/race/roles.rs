@@ -74,9 +74,9 @@ fn read(config: &str, events: u64, rows: &AtomicU64) {
     runtime.block_on(async {
         let postgres = &config.postgres;
         let session = Session::connect(&postgres.connection, postgres.sender_timeout).await.expect("a session");
-        let mut pace = Pace::new(session.host(), Instant::now());
         let start = Start { slot: &postgres.slot, publication: &postgres.publication, encoding: Encoding::Binary };
         let mut stream = session.start(start).await.expect("a stream");
+        let mut pace = Pace::new(stream.way(), Instant::now());
         let (mut received, mut told) = (Lsn::ZERO, Instant::now());
         while rows.load(Ordering::Relaxed) < events {
             let turn = stream.turn(Reading::On).await.expect("the stream goes on");

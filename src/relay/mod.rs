@@ -485,9 +485,9 @@ impl Relay {
         self.due.probe = now;
         self.heard = now;
         self.link = Link::Up(Box::new(Live {
+            pace: Pace::new(stream.way(), now),
             stream,
             backend_pid,
-            pace: Pace::new(&host, now),
             host,
             since: now,
             held: false,

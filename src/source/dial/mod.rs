@@ -10,10 +10,10 @@ mod tls;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -39,6 +39,22 @@ pub enum Socket {
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
+
+/// How far the server is: it decides at what pace it is best read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Over a network, for all we know.
+    Network,
+    /// Over this machine's loopback, where `WINDOW` bytes may be under way.
+    Loopback,
+    /// Over a Unix socket.
+    Unix,
+}
+
+/// What a server behind the loopback may send ahead. What it may not send yet gathers in its own send queue, where small messages
+/// join each other (`wire/pace.rs`). More is not granted where `net.core.rmem_max` has its usual value, and no more is needed
+/// where a round trip takes no time; a network must be filled, so there the system sizes the buffer as it sees fit.
+pub const WINDOW: u32 = 208 * 1024;
 
 /// Dials the hosts in order and logs in on the first that lets us; `login` is asked for each connection made.
 ///
@@ -104,6 +120,36 @@ impl Socket {
             Socket::Tcp(_) | Socket::Unix(_) => false,
         }
     }
+
+    /// Appends what there is; ready with 0 at the end of the stream. tokio's own read takes one that left room for the last one, and
+    /// what a server sends because there is room in the window again would wait until all sockets are looked at.
+    pub fn poll_take(&mut self, cx: &mut Context<'_>, room: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        let Socket::Tcp(stream) = self else { return pin!(self.read_buf(room)).poll(cx) };
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            match stream.try_read_buf(room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+        }
+    }
+
+    /// How far the other side is.
+    pub fn way(&self) -> Way {
+        let tcp = |stream: &TcpStream| match stream.peer_addr() {
+            Ok(address) if is_loopback(address) => Way::Loopback,
+            Ok(_) | Err(_) => Way::Network,
+        };
+        match self {
+            Socket::Tcp(stream) => tcp(stream),
+            Socket::Tls(stream) => tcp(stream.get_ref().0),
+            Socket::Unix(_) => Way::Unix,
+        }
+    }
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 async fn open_host<T, F>(connection: &Connection, host: &Host, login: &impl Fn(Host, Dialed) -> F) -> Result<T>
@@ -207,6 +253,10 @@ async fn connect_address(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
     socket.set_keepalive(true)?;
+    if is_loopback(address) {
+        // Before connecting: behind that the window would stay as small as it begins.
+        socket.set_recv_buffer_size(WINDOW)?;
+    }
     socket.connect(address).await
 }
 

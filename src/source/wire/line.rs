@@ -2,9 +2,8 @@
 //!
 //! `Session` talks on it in questions and answers, `Stream` in both directions at once.
 
-use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
@@ -16,7 +15,7 @@ use super::packet;
 use super::refusal::{self, During};
 use crate::config::Host;
 use crate::error::{Error, Result};
-use crate::source::dial::{self, Socket};
+use crate::source::dial::{self, Socket, Way};
 
 /// An open connection to the server.
 #[derive(Debug)]
@@ -41,6 +40,10 @@ impl Line {
     /// The host, for messages.
     pub fn at(&self) -> String {
         dial::address(&self.host)
+    }
+
+    pub fn way(&self) -> Way {
+        self.socket.way()
     }
 
     pub fn is_encrypted(&self) -> bool {
@@ -123,7 +126,7 @@ impl Line {
 
     /// Reads once; ready with 0 at the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        pin!(self.socket.read_buf(self.inbox.room())).poll(cx)
+        self.socket.poll_take(cx, self.inbox.room())
     }
 
     pub fn has_unwritten(&self) -> bool {

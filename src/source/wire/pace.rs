@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::stream::TURN_MAX;
-use crate::config::Host;
+use crate::source::dial::Way;
 
 /// Faster than this, in bytes and in messages a second, is dense: ten thousand small events. Few large ones are not, however
 /// many bytes they have: they wake nobody often. Many tiny ones are, however few bytes they have. What comes at once, before
@@ -35,6 +35,9 @@ pub const GATHER: Duration = Duration::from_millis(4);
 /// The same in a flood: the longer the reader sleeps, the more often a walsender finds the window shut, and then sends many
 /// messages at once.
 const GATHER_FLOOD: Duration = Duration::from_millis(12);
+/// The same at the loopback, where no more than a window's worth is under way (`dial`). A walsender in a flood fills that in a third
+/// of this time; for the rest of it its small messages join each other in its send queue, and travel in large pieces at once.
+const GATHER_LOOPBACK: Duration = Duration::from_millis(6);
 /// The same at a Unix socket, which holds little: the server's 208 KiB, of which small messages fill half. Waiting for
 /// longer than it takes to fill that would only keep the server waiting, too.
 const GATHER_LOCAL: Duration = Duration::from_micros(200);
@@ -97,11 +100,12 @@ impl Bucket {
 }
 
 impl Pace {
-    /// Nothing has come yet from this host.
-    pub fn new(host: &Host, now: Instant) -> Pace {
-        let gather = match host {
-            Host::Tcp(..) => [GATHER, GATHER_FLOOD],
-            Host::Unix(..) => [GATHER_LOCAL; 2],
+    /// Nothing has come yet on this way.
+    pub fn new(way: Way, now: Instant) -> Pace {
+        let gather = match way {
+            Way::Network => [GATHER, GATHER_FLOOD],
+            Way::Loopback => [GATHER, GATHER_LOOPBACK],
+            Way::Unix => [GATHER_LOCAL; 2],
         };
         Pace { gather, dense: Bucket::new(DENSE), flood: Bucket::new(FLOOD), since: now }
     }
@@ -120,9 +124,10 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::dial;
 
     fn far(now: Instant) -> Pace {
-        Pace::new(&Host::Tcp("db".into(), 5432), now)
+        Pace::new(Way::Network, now)
     }
 
     /// Bytes that come evenly, `rate` a second, in events of this size from `start` on, are read whenever the pace allows, at
@@ -237,9 +242,19 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_behind_the_loopback_fills_the_window_and_gathers_behind_it() {
+        let start = Instant::now();
+        let mut pace = Pace::new(Way::Loopback, start);
+        assert!(paused(&mut pace, start, 60e6, Duration::from_secs(1)) > 0.9);
+        let pause = pace.read(200_000, 900, start + Duration::from_secs(1)).expect("this is a flood");
+        assert!(pause.as_secs_f64() * 60e6 > 1.5 * f64::from(dial::WINDOW), "{pause:?}");
+        assert!(pause < GATHER_FLOOD, "nobody waits longer than that takes");
+    }
+
+    #[test]
     fn a_unix_socket_is_read_before_it_is_full() {
         let now = Instant::now();
-        let mut pace = Pace::new(&Host::Unix("/run".into(), 5432), now);
+        let mut pace = Pace::new(Way::Unix, now);
         let pause = (0..10).find_map(|_| pace.read(60_000, 80, now)).expect("this is dense");
         let (fastest, holds) = (250e6, 104e3);
         assert!(pause.as_secs_f64() * fastest < holds / 2.0, "{pause:?}");

@@ -65,7 +65,7 @@ const ROOMS: &[(&str, &str)] = &[
         "config error lsn record route sink source source::catalog source::dial source::outbox source::pgoutput source::wire \
          status",
     ),
-    ("convert", "spelling"),
+    ("convert", "config spelling"),
     ("workload", "config error lsn source::catalog"),
     ("demo", "config error init lsn metrics relay source::catalog status workload"),
     (

@@ -46,6 +46,52 @@ fn every_result_loads() {
 }
 
 #[test]
+fn whatever_an_installation_calls_its_own_0_says_that_outboxd_takes_the_file() {
+    let whole: Value = serde_json::from_str(&fs::read_to_string(path("complete.json")).unwrap()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("connector.json");
+    let mut refused = Vec::new();
+    for option in
+        ["database.hostname", "database.port", "database.user", "database.dbname", "slot.name", "publication.name"]
+            .iter()
+            .chain(&["producer.override.bootstrap.servers", "producer.override.client.id", "table.include.list"])
+    {
+        for value in
+            ["", " ", "five", "Of-Mine", "a b", "\u{e9}\u{1F600}", "SASL_SSL://kafka:9093", "99999", "a.b,", "[::1"]
+        {
+            let mut changed = whole.clone();
+            changed["config"][option] = value.into();
+            fs::write(&file, changed.to_string()).unwrap();
+            let output = convert(&[file.to_str().unwrap()]);
+            let (toml, said) = (text(&output.stdout), text(&output.stderr));
+            if let Err(error) = loads(&toml) {
+                assert_eq!(output.status.code(), Some(1), "{option}={value:?}: {error}\n{said}");
+                assert!(said.contains("  outboxd.toml:") && said.contains("outboxd refuses this line"), "{said}");
+                refused.push((*option, value));
+            }
+        }
+    }
+    assert!(refused.contains(&("database.port", "five")), "{refused:?}");
+}
+
+#[test]
+fn a_file_is_written_where_none_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("outboxd.toml");
+    let [connector, target] = [path("complete.json"), file.to_str().unwrap().to_owned()];
+    let written = convert(&["--output", &target, &connector]);
+    assert_eq!((written.status.code(), text(&written.stdout).as_str()), (Some(0), ""), "{}", text(&written.stderr));
+    let printed = convert(&[&connector]);
+    assert_eq!((fs::read(&file).unwrap(), &written.stderr), (printed.stdout, &printed.stderr));
+    fs::write(&file, "mine").unwrap();
+    let refused = convert(&["--output", &target, &connector]);
+    assert_eq!((refused.status.code(), fs::read_to_string(&file).unwrap().as_str()), (Some(2), "mine"));
+    let said = text(&refused.stderr);
+    assert!(said.contains("cannot write") && said.contains("hint: name another file"), "{said}");
+    assert_eq!(convert(&["--json", "--output", &target, &connector]).status.code(), Some(2));
+}
+
+#[test]
 fn no_secret_is_printed() {
     for (file, _) in FILES {
         assert!(fs::read_to_string(path(file)).unwrap().contains(SECRET), "{file} has no secret to hide");
@@ -105,6 +151,9 @@ fn what_is_no_configuration_ends_with_2_and_says_what_was_expected() {
         let said = text(&output.stderr);
         assert!(said.starts_with("error: ") && said.contains(message) && said.contains("\n  hint: "), "{name}: {said}");
     }
+    let output = convert(&[directory.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("error: cannot read "), "{}", text(&output.stderr));
     let output = convert(&["no/such/file.json"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).starts_with("error: cannot read no/such/file.json"), "{}", text(&output.stderr));

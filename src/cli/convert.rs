@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use outboxd::check::Colour;
+use outboxd::config::Config;
 use outboxd::convert::{self, Conversion, Finding, Findings, Given, History, Unreadable};
 use outboxd::error::Error;
 use serde::Serialize;
@@ -34,12 +35,19 @@ pub fn run(args: &Convert) -> Outcome {
         header_converter: args.header_converter.clone(),
         history: if args.has_run { History::HasRun } else { History::Unknown },
     };
-    let Conversion { toml, findings } = convert::convert(&text, &given).map_err(|error| refuse(&args.file, error))?;
+    let Conversion { toml, mut findings } =
+        convert::convert(&text, &given).map_err(|error| refuse(&args.file, error))?;
+    findings.lost.extend(refused(&toml));
     if args.json {
         let json = serde_json::to_string_pretty(&Json { toml: &toml, findings: &findings });
         print(&format!("{}\n", json.expect("findings are text")))?;
     } else {
-        print(&toml)?;
+        match &args.output {
+            Some(file) => write(file, &toml)?,
+            None => {
+                print(&toml)?;
+            }
+        }
         let colour = if log::coloured(&stderr()) { Colour::Ansi } else { Colour::Plain };
         // Without a stderr there is nobody to tell; the exit code still says it.
         stderr().write_all(text_of(&findings, colour).as_bytes()).unwrap_or_default();
@@ -64,6 +72,33 @@ fn read(file: &Path) -> Result<String, Error> {
         Ok(text) => Ok(text),
         Err(_) => Err(Error::definite(format!("{name} is not UTF-8")).hint("name a connector's configuration")),
     }
+}
+
+/// What our own loader says of it: a value that the connector's file has as it pleases may be none of ours.
+fn refused(toml: &str) -> Vec<Finding> {
+    const NAME: &str = "outboxd.toml";
+    let Err(error) = Config::from_toml(toml, NAME, std::iter::empty()) else { return Vec::new() };
+    let finding = |(text, hint): (&str, Option<&str>)| {
+        let (place, what) = text.split_once(": ").unwrap_or((NAME, text));
+        Finding {
+            option: place.to_owned(),
+            message: format!("outboxd refuses this line: {what}"),
+            hint: hint.map(str::to_owned),
+        }
+    };
+    error.problems().map(finding).collect()
+}
+
+/// Never over a file that is there: somebody may have filled it in by hand.
+fn write(file: &Path, toml: &str) -> Result<(), Failure> {
+    let written = fs::File::create_new(file).and_then(|mut out| out.write_all(toml.as_bytes()));
+    written.map_err(|error| {
+        let refused = Error::definite(format!("cannot write {}", file.display()));
+        Failure::Usage(match error.kind() {
+            io::ErrorKind::AlreadyExists => refused.because(error).hint("name another file, or remove this one"),
+            _ => refused.because(error),
+        })
+    })
 }
 
 fn refuse(file: &Path, error: Unreadable) -> Failure {

@@ -204,6 +204,9 @@ pub struct Convert {
     /// KafkaConnector; - is stdin
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Write the TOML to this file instead of stdout; it must not be there yet
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub output: Option<PathBuf>,
     /// Print the TOML and the findings as JSON
     #[arg(long)]
     pub json: bool,

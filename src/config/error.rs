@@ -38,7 +38,7 @@ pub(super) enum Place<'d> {
 
 /// What is wrong with a value, and what would be right.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     pub what: String,
     pub hint: Option<String>,
 }
@@ -117,6 +117,11 @@ impl Fault {
 }
 
 impl Error {
+    /// What is wrong, problem by problem: where and what, and what would be right.
+    pub fn problems(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.problems.iter().map(|problem| (problem.text.as_str(), problem.hint.as_deref()))
+    }
+
     pub(super) fn new(place: Place<'_>, fault: Fault) -> Error {
         Error { problems: vec![Problem::new(place, fault)] }
     }

@@ -6,6 +6,7 @@ use super::draft::Section;
 use super::input::Form;
 use super::settings::{Setting, Value};
 use super::{Finding, Given, Work};
+use crate::config::debezium;
 
 const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
 const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
@@ -16,19 +17,24 @@ const DEBEZIUM_BUFFER: &str = "io.debezium.converters.ByteBufferConverter";
 const DEBEZIUM_BINARY: &str = "io.debezium.converters.BinaryDataConverter";
 
 /// Connect takes the class's name alone as well.
-static CLASSES: [&str; 7] = [STRING, JSON, SIMPLE_HEADER, BYTES, DEBEZIUM_BYTES, DEBEZIUM_BUFFER, DEBEZIUM_BINARY];
+pub static CLASSES: [&str; 7] = [STRING, JSON, SIMPLE_HEADER, BYTES, DEBEZIUM_BYTES, DEBEZIUM_BUFFER, DEBEZIUM_BINARY];
 
 /// Properties of converters that are known, for the nearest name.
-const KNOWN: [&str; 7] = [
+pub const KNOWN: [&str; 11] = [
     "schemas.enable",
     "schemas.cache.size",
     "decimal.format",
     "replace.null.with.default",
     "converter.encoding",
     "converter.type",
-    "delegate.converter.type",
+    DELEGATE,
+    "delegate.converter.type.schemas.enable",
+    "delegate.converter.type.schemas.cache.size",
+    "delegate.converter.type.decimal.format",
+    "delegate.converter.type.replace.null.with.default",
 ];
 
+/// Names the class that takes what is not bytes; its properties stand behind this name.
 const DELEGATE: &str = "delegate.converter.type";
 
 /// What is converted.
@@ -139,7 +145,7 @@ fn from_flag(side: Side, given: &str) -> Converter {
     let note = format!("--{}-converter", side.name());
     let mut words = given.split(',').map(str::trim);
     let class = words.next().unwrap_or_default().to_owned();
-    let properties = words.filter_map(|word| word.split_once('=')).map(|(name, value)| {
+    let properties = words.map(|word| word.split_once('=').unwrap_or((word, ""))).map(|(name, value)| {
         (name.trim().to_owned(), Setting { origin: note.clone(), value: Value::literal(value.trim()) })
     });
     Converter { class, properties: properties.collect(), origin: note.clone(), note }
@@ -179,33 +185,54 @@ fn server(work: &mut Work, side: Side) -> Option<Converter> {
 
 fn emit(work: &mut Work, side: Side, converter: Converter, section: &mut Section) {
     let name = format!("{}.converter", side.name());
-    let full =
-        CLASSES.iter().find(|class| converter.class == **class || class.ends_with(&format!(".{}", converter.class)));
     let fits = |class: &str| match side {
         Side::Key | Side::Value => class != SIMPLE_HEADER,
         Side::Header => [SIMPLE_HEADER, STRING, JSON].contains(&class),
     };
-    let Some(class) = full.copied().filter(|class| fits(class)) else {
+    let Some(class) = class(&converter.class).filter(|class| fits(class)) else {
         let message = format!("{} has no counterpart: consumers would get other bytes", converter.class);
         section.comment(format!("FILL IN {name}: {} has no counterpart.", converter.class));
         return work.lost(Finding::new(converter.origin, message).hint(instead(&converter.class)));
     };
     section.text(&name, class, &converter.note);
+    if class == DEBEZIUM_BINARY {
+        return binary(work, side, &name, converter.properties, section);
+    }
+    let part = Part { side, name, class, origin: converter.origin };
+    properties(work, &part, converter.properties, section);
+}
+
+/// The class that is meant, as the configuration knows it.
+fn class(typed: &str) -> Option<&'static str> {
+    let found = CLASSES.iter().find(|class| typed == **class || class.ends_with(&format!(".{typed}")));
+    found.map(|class| match *class {
+        // Debezium's names of BinaryDataConverter in other versions: bytes as they are, the rest by its delegate.
+        DEBEZIUM_BYTES | DEBEZIUM_BUFFER => DEBEZIUM_BINARY,
+        class => class,
+    })
+}
+
+/// A converter of which there is a counterpart: a side's own, or its delegate.
+struct Part {
+    side: Side,
+    /// The option that names its class here; its properties stand behind.
+    name: String,
+    class: &'static str,
+    /// The setting that names its class there.
+    origin: String,
+}
+
+fn properties(work: &mut Work, part: &Part, properties: Vec<(String, Setting)>, section: &mut Section) {
+    let Part { side, name, class, origin } = part;
     let mut schemas = None;
-    for (property, setting) in converter.properties {
-        let json = class == JSON;
-        let full = format!("{name}.{property}");
+    for (property, setting) in properties {
+        let json = *class == JSON;
         match property.as_str() {
             "schemas.enable" if json => schemas = Some(setting),
-            "decimal.format" | "replace.null.with.default" if json => verbatim(work, section, &full, &setting),
-            DELEGATE if class.starts_with("io.debezium.") => delegate(work, section, &full, &setting),
-            "delegate.converter.type.schemas.enable" if class.starts_with("io.debezium.") => {
-                if setting.is("true") {
-                    wrapped(work, &setting.origin, side);
-                }
-                section.raw(&full, "false", &setting.origin);
+            "decimal.format" | "replace.null.with.default" if json => {
+                verbatim(work, section, &format!("{name}.{property}"), &setting);
             }
-            "converter.encoding" if class == STRING && !setting.is("utf-8") && !setting.is("utf8") => {
+            "converter.encoding" if *class == STRING && !setting.is("utf-8") && !setting.is("utf8") => {
                 work.lost(Finding::new(setting.origin, "text is UTF-8 here"));
             }
             "converter.encoding" | "converter.type" | "schemas.enable" | "schemas.cache.size" | "plugin.version" => {
@@ -218,8 +245,8 @@ fn emit(work: &mut Work, side: Side, converter: Converter, section: &mut Section
             property => work.unknown(setting.origin, property, &KNOWN),
         }
     }
-    if class == JSON {
-        schemas_of_json(work, side, &name, schemas, &converter.origin, section);
+    if *class == JSON {
+        schemas_of_json(work, *side, name, schemas, origin, section);
     }
 }
 
@@ -255,19 +282,56 @@ fn wrapped(work: &mut Work, option: &str, side: Side) {
     work.lost(finding.hint("set schemas.enable=false first, and let the consumers follow"));
 }
 
-fn delegate(work: &mut Work, section: &mut Section, name: &str, setting: &Setting) {
-    let class = setting.text().unwrap_or_default();
-    if [JSON, STRING, BYTES].contains(&class.as_str()) {
-        return section.text(name, &class, &setting.origin);
+/// BinaryDataConverter has nothing of its own but a delegate.
+fn binary(work: &mut Work, side: Side, name: &str, of_both: Vec<(String, Setting)>, section: &mut Section) {
+    let (mut delegate, mut own) = (Vec::new(), Vec::new());
+    let mut named = None;
+    for (property, setting) in of_both {
+        match property.strip_prefix(DELEGATE) {
+            Some("") => named = Some(setting),
+            Some(behind) if behind.starts_with('.') => delegate.push((behind[1..].to_owned(), setting)),
+            _ => own.push((property, setting)),
+        }
     }
-    work.lost(Finding::new(&setting.origin, format!("{class} has no counterpart: consumers would get other bytes")));
+    let part = |name: String, class, origin| Part { side, name, class, origin };
+    properties(work, &part(name.to_owned(), DEBEZIUM_BINARY, String::new()), own, section);
+    let Some(named) = named else {
+        for (_, setting) in delegate {
+            work.not_needed(setting.origin, format!("without {name}.{DELEGATE} there is no delegate"));
+        }
+        return;
+    };
+    let name = format!("{name}.{DELEGATE}");
+    let typed = named.value.shown();
+    match [JSON, STRING, BYTES].into_iter().find(|class| *class == typed.trim()) {
+        Some(BYTES) => {
+            let message = "what is not bytes fails with this delegate, as it does without any";
+            work.not_needed(named.origin, message);
+            properties(work, &part(name, BYTES, String::new()), delegate, section);
+        }
+        Some(class) => {
+            section.text(&name, class, &named.origin);
+            properties(work, &part(name, class, named.origin), delegate, section);
+        }
+        None => {
+            section.comment(format!("FILL IN {name}: {typed} has no counterpart."));
+            let message = format!("{typed} has no counterpart: consumers would get other bytes");
+            work.lost(Finding::new(named.origin, message).hint(instead(&typed)));
+        }
+    }
 }
 
 fn verbatim(work: &mut Work, section: &mut Section, name: &str, setting: &Setting) {
-    match setting.text().as_deref() {
-        Some(word @ ("true" | "false")) => section.raw(name, word, &setting.origin),
-        Some(text) => section.text(name, text, &setting.origin),
-        None => work.lost(Finding::new(&setting.origin, "is a reference, which outboxd does not look up")),
+    let Some(text) = setting.text() else {
+        return work.lost(Finding::new(&setting.origin, "is a reference, which outboxd does not look up"));
+    };
+    if let Err(fault) = debezium::check(name, &text) {
+        let finding = Finding::new(&setting.origin, format!("{}, so it is left out", fault.what));
+        return work.lost(finding.hinted(fault.hint));
+    }
+    match text.to_lowercase().as_str() {
+        word @ ("true" | "false") => section.raw(name, word, &setting.origin),
+        _ => section.text(name, &text, &setting.origin),
     }
 }
 

@@ -137,7 +137,7 @@ pub fn write(work: &mut Work) {
         match PROPERTIES.iter().find(|(rule, _)| covers(rule)) {
             Some((_, usage)) => property(work, &name, usage, &setting),
             None => {
-                let known: Vec<&str> = PROPERTIES.iter().map(|(name, _)| *name).collect();
+                let known: Vec<&str> = known().collect();
                 work.unknown(setting.origin, &name, &known);
             }
         }
@@ -147,6 +147,11 @@ pub fn write(work: &mut Work) {
             work.not_needed(setting.origin, "outboxd has one client of Kafka: see producer.override");
         }
     }
+}
+
+/// The producer's properties that somebody knows.
+pub fn known() -> impl Iterator<Item = &'static str> {
+    PROPERTIES.iter().map(|(name, _)| *name)
 }
 
 /// Debezium Server can send elsewhere; then nothing is comparable.
@@ -257,9 +262,12 @@ fn request_size(work: &mut Work, text: &str, origin: &str) {
 
 fn brokers(work: &mut Work, producer: &mut Producer) {
     let Some(setting) = take(producer, "bootstrap.servers") else {
-        let whose = "the worker's own: a connector's file does not tell them";
+        let (option, whose) = match work.form {
+            Form::Connect => ("bootstrap.servers", "the worker's own: a connector's file does not tell them"),
+            Form::Server => ("debezium.sink.kafka.producer.bootstrap.servers", "not set: nothing says where Kafka is"),
+        };
         work.draft.kafka.text("brokers", "FILL-IN:9092", &format!("FILL IN: {whose}"));
-        return work.fill_in(Finding::new("bootstrap.servers", format!("{whose}; write them into kafka.brokers")));
+        return work.fill_in(Finding::new(option, format!("{whose}; write them into kafka.brokers")));
     };
     match setting.text() {
         Some(text) => work.draft.kafka.text("brokers", &text, &setting.origin),

@@ -1,7 +1,7 @@
 //! `outboxd convert`: a Debezium connector's configuration becomes an `outboxd.toml`, and a list of what it does not carry over.
 //!
 //! Text enters; text and findings leave. Nothing is read, connected or logged here, and no secret ever leaves: of a password
-//! only the fact that there is one, or the reference that stands for it.
+//! only the fact that there is one, or the reference that stands for it. What an option may hold, `config` is asked.
 //!
 //! ```text
 //! text ─► input ─► Settings (Connect's names) ─► postgres, tables, router, converters, kafka ─► Draft ─► TOML
@@ -10,6 +10,7 @@
 //!                                                  options: the rest, by a table ─► Findings
 //! ```
 
+mod columns;
 mod converters;
 mod draft;
 mod input;
@@ -138,8 +139,12 @@ impl Finding {
         Finding { option: option.into(), message: message.into(), hint: None }
     }
 
-    fn hint(mut self, hint: impl Into<String>) -> Finding {
-        self.hint = Some(hint.into());
+    fn hint(self, hint: impl Into<String>) -> Finding {
+        self.hinted(Some(hint.into()))
+    }
+
+    fn hinted(mut self, hint: Option<String>) -> Finding {
+        self.hint = hint;
         self
     }
 }

@@ -26,7 +26,6 @@ const CHANGES: &str = "concerns topics of changes, which outboxd does not make";
 const POSITION: &str = "the slot alone keeps the position";
 const RETRY: &str = "outboxd tries again for as long as it takes";
 const WATCHED: &str = "outboxd has metrics and a status of its own";
-const UNREACHED: &str = "columns that nobody places are not published";
 const DRIVER: &str = "tuning of the JDBC driver";
 
 /// A name that ends in `*` covers all that start so; the first that covers holds.
@@ -118,10 +117,6 @@ static OPTIONS: &[(&str, Fate)] = &[
     ("schema.blacklist", NotNeeded("the tables that are read are named")),
     ("database.include.list", NotNeeded("a slot belongs to one database")),
     ("database.exclude.list", NotNeeded("a slot belongs to one database")),
-    ("column.include.list", NotNeeded(UNREACHED)),
-    ("column.exclude.list", NotNeeded(UNREACHED)),
-    ("column.whitelist", NotNeeded(UNREACHED)),
-    ("column.blacklist", NotNeeded(UNREACHED)),
     ("column.mask.*", Lost("columns are published as they are")),
     ("column.truncate.*", Lost("columns are published as they are")),
     ("column.propagate.source.type", NotNeeded("there are no schemas to add it to")),
@@ -238,7 +233,7 @@ static SERVER: &[(&str, Fate)] = &[
 ];
 
 /// Names that other files take, for the nearest name.
-const TAKEN: [&str; 29] = [
+const TAKEN: [&str; 33] = [
     "name",
     "connector.class",
     "transforms",
@@ -266,6 +261,10 @@ const TAKEN: [&str; 29] = [
     "publication.autocreate.mode",
     "table.include.list",
     "table.whitelist",
+    "column.include.list",
+    "column.exclude.list",
+    "column.whitelist",
+    "column.blacklist",
     "snapshot.mode",
     "skipped.operations",
 ];
@@ -292,7 +291,7 @@ pub fn judge(work: &mut Work, history: History) {
 }
 
 /// All names that somebody knows.
-fn known(form: Form) -> impl Iterator<Item = &'static str> {
+pub fn known(form: Form) -> impl Iterator<Item = &'static str> {
     let server: &[(&str, Fate)] = match form {
         Form::Server => SERVER,
         Form::Connect => &[],
@@ -313,11 +312,16 @@ fn apply(work: &mut Work, fate: &Fate, setting: Setting) {
     match fate {
         NotNeeded(why) => work.not_needed(setting.origin, *why),
         Differs(why) => work.differs(Finding::new(setting.origin, *why)),
-        Lost(why) => work.lost(Finding::new(setting.origin, *why)),
+        Lost(why) => work.lost(Finding::new(without_salt(&setting.origin), *why)),
         DiffersUnless(words, _) | LostUnless(words, _) if is_one(words) => work.not_needed(setting.origin, default),
         DiffersUnless(_, why) => work.differs(Finding::new(setting.origin, *why)),
         LostUnless(_, why) => work.lost(Finding::new(setting.origin, *why)),
     }
+}
+
+/// Some names end in a secret: `column.mask.hash.SHA-256.with.salt.<salt>`.
+fn without_salt(name: &str) -> &str {
+    name.find(".with.salt.").map_or(name, |at| &name[..at + ".with.salt".len()])
 }
 
 /// Rows that were there before are published by Debezium's first start, or by each.

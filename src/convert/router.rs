@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use super::columns::{Columns, PLACEMENT, Used};
 use super::draft::{Section, quoted};
 use super::input::Form;
 use super::routes::Router;
 use super::settings::{Setting, Value};
 use super::tables::Table;
-use super::{Finding, Work, pattern};
+use super::{Finding, Work, columns, pattern};
+use crate::config::debezium;
 
-/// What an option's value may be.
+/// How an option's value is written; what it may be, the configuration knows.
+#[derive(Clone, Copy)]
 enum Shape {
     Text,
     Bool,
-    Words(&'static [&'static str]),
+    Word,
 }
 
 /// The router's options, in the order in which they are written.
@@ -24,11 +27,11 @@ static OPTIONS: [(&str, Shape); 18] = [
     ("table.field.event.timestamp", Shape::Text),
     ("table.field.event.payload", Shape::Text),
     (PLACEMENT, Shape::Text),
-    ("table.field.additional.missing", Shape::Words(&["error", "ignore"])),
-    ("table.op.invalid.behavior", Shape::Words(&["warn", "error", "fatal"])),
+    ("table.field.additional.missing", Shape::Word),
+    ("table.op.invalid.behavior", Shape::Word),
     ("table.expand.json.payload", Shape::Bool),
-    ("table.json.payload.null.behavior", Shape::Words(&["ignore", "optional_bytes"])),
-    ("table.json.payload.empty.array.behavior", Shape::Words(&["ignore", "optional_string"])),
+    ("table.json.payload.null.behavior", Shape::Word),
+    ("table.json.payload.empty.array.behavior", Shape::Word),
     ("route.by.field", Shape::Text),
     ("route.topic.regex", Shape::Text),
     ("route.topic.replacement", Shape::Text),
@@ -48,27 +51,13 @@ static OLD_NAMES: [(&str, &str); 5] = [
 ];
 
 /// Options of the connector that change how a column is rendered.
-static RENDERING: [(&str, &[&str]); 5] = [
-    (
-        "time.precision.mode",
-        &[
-            "adaptive",
-            "adaptive_time_microseconds",
-            "connect",
-            "isostring",
-            "microseconds",
-            "nanoseconds",
-            "structured",
-        ],
-    ),
-    ("decimal.handling.mode", &["precise", "double", "string"]),
-    ("binary.handling.mode", &["bytes", "base64", "base64-url-safe", "hex"]),
-    ("hstore.handling.mode", &["json", "map"]),
-    ("interval.handling.mode", &["numeric", "string"]),
+const RENDERING: [&str; 5] = [
+    "time.precision.mode",
+    "decimal.handling.mode",
+    "binary.handling.mode",
+    "hstore.handling.mode",
+    "interval.handling.mode",
 ];
-
-const PLACEMENTS: [&str; 3] = ["header", "envelope", "partition"];
-const PLACEMENT: &str = "table.fields.additional.placement";
 
 /// The names of options of the connector that are read here.
 pub const TAKEN: [&str; 6] = [
@@ -93,11 +82,16 @@ pub fn write(
     context_headers(work, prefix, &mut common);
     let topic = |table: &Table| topic(work, prefix, table);
     let chosen: Vec<Choice> = tables.iter().map(|table| choose(&routers, topic(table).as_deref())).collect();
-    let written: Vec<Section> = routers.into_iter().map(|router| options(work, router)).collect();
+    let columns = columns::read(work);
+    let written: Vec<Written> = routers.into_iter().map(|router| options(work, router)).collect();
     for (table, choice) in tables.into_iter().zip(chosen) {
         let mut debezium = Section::default();
         match choice {
-            Choice::Router(index) => debezium.append(&written[index]),
+            Choice::Router(index) => {
+                let Written { section, used } = &written[index];
+                debezium.append(section);
+                misses(work, &columns, &table, used);
+            }
             Choice::None if written.is_empty() => {}
             Choice::None => {
                 let message =
@@ -112,11 +106,25 @@ pub fn write(
         outbox.text("preset", "debezium", "");
         work.draft.outboxes.push((outbox, debezium));
     }
+    if let Some(columns) = columns {
+        columns.done(work);
+    }
     if work.form == Form::Server {
         let message = "Debezium Server sends records without the routed timestamp: theirs is the time of sending";
         work.draft.route.comment(format!("{message}."));
         work.draft.route.text("timestamp", "now", "");
     }
+}
+
+/// The router's options that somebody knows.
+pub fn known() -> impl Iterator<Item = &'static str> {
+    OPTIONS.iter().map(|(name, _)| *name).chain(OLD_NAMES.iter().map(|(old, _)| *old))
+}
+
+/// What was made of a router, and the columns that it reads.
+struct Written {
+    section: Section,
+    used: Vec<Used>,
 }
 
 enum Choice {
@@ -143,7 +151,32 @@ fn topic(work: &Work, prefix: &Option<Setting>, table: &Table) -> Option<String>
     Some(format!("{prefix}{delimiter}{}", table.name.replace('.', &delimiter)))
 }
 
-fn options(work: &mut Work, router: Router) -> Section {
+fn misses(work: &mut Work, columns: &Option<Columns>, table: &Table, used: &[Used]) {
+    if let Some(columns) = columns.as_ref().filter(|_| !table.is_unnamed()) {
+        columns.judge(work, &table.name, used);
+    }
+}
+
+/// The columns that a router reads, by its options or without.
+fn used(options: &BTreeMap<String, Setting>) -> Vec<Used> {
+    let mapped = [
+        ("table.field.event.id", Some("id")),
+        ("table.field.event.key", Some("aggregateid")),
+        ("table.field.event.payload", Some("payload")),
+        ("table.field.event.timestamp", None),
+        ("route.by.field", Some("aggregatetype")),
+    ];
+    let mapped = mapped.into_iter().filter_map(|(option, usual)| {
+        let typed = options.get(option).map_or(usual.map(str::to_owned), Setting::text);
+        Some(Used { column: typed?, option, may_be_missing: false })
+    });
+    let placed = options.get(PLACEMENT).and_then(|setting| debezium::placements(&setting.value.text()?).ok());
+    let may_be_missing = options.get("table.field.additional.missing").is_some_and(|setting| setting.is("ignore"));
+    let placed = placed.into_iter().flatten();
+    mapped.chain(placed.map(|placement| Used { column: placement.column, option: PLACEMENT, may_be_missing })).collect()
+}
+
+fn options(work: &mut Work, router: Router) -> Written {
     let mut options: BTreeMap<String, Setting> = router.options.into_iter().collect();
     old_names(work, &mut options);
     if let Some(version) = options.remove("plugin.version") {
@@ -164,6 +197,7 @@ fn options(work: &mut Work, router: Router) -> Section {
     } else {
         timestamp(work, options.get("table.field.event.timestamp"));
     }
+    let used = used(&options);
     let mut section = Section::default();
     let mut wrong = pattern::check(work, &options);
     if options.get(PLACEMENT).is_some_and(|setting| !placements_are_known(work, setting)) {
@@ -180,33 +214,29 @@ fn options(work: &mut Work, router: Router) -> Section {
     }
     for (name, shape) in &OPTIONS {
         if let Some(setting) = options.remove(*name) {
-            option(work, &mut section, name, shape, &setting);
+            option(work, &mut section, name, *shape, &setting);
         }
     }
-    let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).chain(OLD_NAMES.iter().map(|(old, _)| *old)).collect();
+    let known: Vec<&str> = known().collect();
     for (name, setting) in options {
         work.unknown(setting.origin, &name, &known);
     }
-    section
+    Written { section, used }
 }
 
-fn option(work: &mut Work, section: &mut Section, name: &str, shape: &Shape, setting: &Setting) {
+fn option(work: &mut Work, section: &mut Section, name: &str, shape: Shape, setting: &Setting) {
     let Some(text) = setting.value.text() else {
-        let shown = setting.value.shown();
-        let message = format!("is {shown}, which outboxd does not look up: write the value in");
-        section.off(name, "\"\"", &format!("FILL IN: {} is {shown}", setting.origin));
-        return work.lost(Finding::new(&setting.origin, message));
+        section.off(name, "\"\"", &format!("FILL IN: {} is {}", setting.origin, setting.value.shown()));
+        return work.lost(pattern::not_looked_up(setting));
     };
+    if let Err(fault) = debezium::check(name, &text) {
+        let finding = Finding::new(&setting.origin, format!("{}, so it is left out", fault.what));
+        return work.lost(finding.hinted(fault.hint));
+    }
     let word = text.trim().to_lowercase();
     match shape {
-        Shape::Bool if ["true", "false"].contains(&word.as_str()) => return section.raw(name, &word, &setting.origin),
-        Shape::Bool => return work.lost(Finding::new(&setting.origin, "is neither true nor false, and left out")),
-        Shape::Words(words) if words.contains(&word.as_str()) => section.text(name, &word, &setting.origin),
-        Shape::Words(words) => {
-            let finding =
-                Finding::new(&setting.origin, "has a value that Debezium does not know either, and is left out");
-            return work.lost(finding.hint(format!("one of {}", words.join(", "))));
-        }
+        Shape::Bool => section.raw(name, &word, &setting.origin),
+        Shape::Word => section.text(name, &word, &setting.origin),
         Shape::Text => section.text(name, &text, &setting.origin),
     }
     if name == "table.op.invalid.behavior" && word == "fatal" {
@@ -277,34 +307,30 @@ fn timestamp(work: &mut Work, column: Option<&Setting>) {
         )),
         None => work.differs(Finding::new(
             "table.field.event.timestamp",
-            "not set: Debezium's records carry the time at which it read the change, outboxd's the time of the commit",
+            "not set: Debezium's records carry the time at which it read the change, outboxd's the time at which they are sent",
         )),
     }
 }
 
-/// True when each placement is one; what is not is told.
+/// True when they can be used as they are; why not is told.
 fn placements_are_known(work: &mut Work, setting: &Setting) -> bool {
-    let text = setting.value.text().unwrap_or_else(|| "a:header".to_owned());
-    let is_known = |item: &&str| {
-        let parts: Vec<&str> = item.split(':').map(str::trim).collect();
-        let place = parts.get(1).map(|place| place.to_lowercase()).unwrap_or_default();
-        (2..=3).contains(&parts.len())
-            && parts.iter().all(|part| !part.is_empty())
-            && PLACEMENTS.contains(&place.as_str())
+    let Some(text) = setting.value.text() else { return true };
+    let (what, hint) = match debezium::placements(&text) {
+        Ok(placements) if debezium::names_a_member_twice(&placements) => (
+            "gives one name to two members of the envelope".to_owned(),
+            Some("the payload is called payload; give each of the others an alias of its own".to_owned()),
+        ),
+        Ok(_) => return true,
+        Err(fault) => (fault.what, fault.hint),
     };
-    let wrong: Vec<&str> = text.split(',').filter(|item| !is_known(item)).collect();
-    for item in &wrong {
-        let message = format!("\"{}\" is no placement, for Debezium neither", item.trim());
-        let hint = "column:header, column:envelope:alias or column:partition, with commas between";
-        work.lost(Finding::new(&setting.origin, message).hint(hint));
-    }
-    wrong.is_empty()
+    work.lost(Finding::new(&setting.origin, format!("{what}: Debezium fails, too")).hinted(hint));
+    false
 }
 
 fn rendering(work: &mut Work, section: &mut Section) {
-    for (name, words) in RENDERING {
+    for name in RENDERING {
         if let Some(setting) = work.settings.take(name) {
-            option(work, section, name, &Shape::Words(words), &setting);
+            option(work, section, name, Shape::Word, &setting);
         }
     }
 }
@@ -314,20 +340,21 @@ fn context_headers(work: &mut Work, prefix: &Option<Setting>, section: &mut Sect
     let name = "extended.headers.enabled";
     let switch = work.settings.take(name);
     let prefix = prefix.as_ref().and_then(|prefix| Some((prefix.value.text()?, prefix.origin.clone())));
+    let prefix = prefix.filter(|(prefix, _)| !prefix.is_empty());
+    if let Some(setting) = switch.as_ref().filter(|setting| setting.is("true")) {
+        let Some((prefix, origin)) = prefix else {
+            section.off(name, "true", &setting.origin);
+            section.off("topic.prefix", "\"\"", "FILL IN: the context headers hold it");
+            let message = "not readable here: the context headers hold it, so they are left out";
+            return work.lost(Finding::new(work.named("topic.prefix"), message));
+        };
+        option(work, section, name, Shape::Bool, setting);
+        section.text("topic.prefix", &prefix, &origin);
+        let message = "outboxd sends the context headers but one: __debezium.context.runId, another one in each run";
+        return work.differs(Finding::new(&setting.origin, message));
+    }
     if let Some(setting) = &switch {
-        option(work, section, name, &Shape::Bool, setting);
-        if setting.is("true") {
-            let message = "outboxd's context headers name itself: their runId is its own";
-            work.differs(Finding::new(&setting.origin, message));
-            match prefix {
-                Some((prefix, origin)) => section.text("topic.prefix", &prefix, &origin),
-                None => work.lost(Finding::new(
-                    work.named("topic.prefix"),
-                    "not readable here: the context headers would lack it",
-                )),
-            }
-            return;
-        }
+        option(work, section, name, Shape::Bool, setting);
     } else {
         let message =
             "not set: Debezium 3.2 and later add headers about themselves (__debezium.context.…), outboxd does not";

@@ -1,9 +1,10 @@
 //! The chain of transforms: which of them are outbox routers, and for which topics. All others are lost.
 
-use regex::Regex;
+use regex::bytes::Regex;
 
 use super::settings::Setting;
-use super::{Finding, Work, pattern};
+use super::{Finding, Work};
+use crate::config::debezium::java;
 
 const ROUTER: &str = "io.debezium.transforms.outbox.EventRouter";
 const TOPIC_MATCHES: &str = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches";
@@ -63,7 +64,7 @@ pub fn read(work: &mut Work) -> Vec<Router> {
         let negated = work.settings.take(&format!("{start}negate")).is_some_and(|negate| negate.is("true"));
         let options = work.settings.take_under(&start);
         match class.as_ref().map(|class| (class, class.text().unwrap_or_default())) {
-            Some((_, class)) if class == ROUTER => {
+            Some((_, class)) if is_class(&class, ROUTER) => {
                 let when = match predicate {
                     None => When::Always,
                     Some(predicate) => when(work, &predicate, negated),
@@ -97,10 +98,15 @@ impl When {
     pub fn applies(&self, topic: Option<&str>) -> Option<bool> {
         match self {
             When::Always => Some(true),
-            When::Topic { matches, negated } => Some(matches.is_match(topic?) != *negated),
+            When::Topic { matches, negated } => Some(matches.is_match(topic?.as_bytes()) != *negated),
             When::Unclear => None,
         }
     }
+}
+
+/// Connect takes the class's name alone as well.
+fn is_class(typed: &str, class: &str) -> bool {
+    class == typed || class.rsplit('.').next() == Some(typed)
 }
 
 fn other(work: &mut Work, setting: &Setting, alias: &str, class: &str, conditional: bool) {
@@ -118,15 +124,20 @@ fn when(work: &mut Work, predicate: &Setting, negated: bool) -> When {
     let class = work.settings.get(&format!("predicates.{alias}.type")).and_then(Setting::text).unwrap_or_default();
     let expression = work.settings.get(&format!("predicates.{alias}.pattern")).and_then(|pattern| pattern.value.text());
     let hint = "write one [[outbox]] for each table that is to be published";
-    if class != TOPIC_MATCHES {
+    if !is_class(&class, TOPIC_MATCHES) {
         let message = format!("the predicate {alias} ({class}) has no counterpart");
         work.lost(Finding::new(&predicate.origin, message).hint(hint));
         return When::Unclear;
     }
-    match expression.as_deref().and_then(pattern::whole) {
-        Some(matches) => When::Topic { matches, negated },
+    match expression.as_deref().map(java::whole) {
+        Some(Ok(matches)) => When::Topic { matches, negated },
+        Some(Err(fault)) => {
+            let message = format!("the pattern of the predicate {alias} {}", fault.what);
+            work.lost(Finding::new(&predicate.origin, message).hint(hint));
+            When::Unclear
+        }
         None => {
-            let message = format!("the pattern of the predicate {alias} cannot be read here");
+            let message = format!("the predicate {alias} has no pattern that can be read here");
             work.lost(Finding::new(&predicate.origin, message).hint(hint));
             When::Unclear
         }

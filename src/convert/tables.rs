@@ -69,7 +69,7 @@ fn unnamed(note: &str) -> Table {
 }
 
 /// The members of the list; a comma behind a backslash parts nothing.
-fn items(text: &str) -> Vec<String> {
+pub fn items(text: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut escaped = false;
     for char in text.chars() {

@@ -1,8 +1,12 @@
 //! Whole conversions: tables of settings and what becomes of them, and what must hold for any text.
 
+use std::collections::HashSet;
+
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::*;
+use crate::config::Config;
 
 const SECRET: &str = "hunter2";
 
@@ -102,6 +106,9 @@ fn each_of_these_settings_is_a_loss() {
         ("provide.transaction.metadata", "true"),
         ("exactly.once.support", "required"),
         ("column.mask.with.5.chars", "public.outbox.payload"),
+        ("column.truncate.to.5.chars", "public.outbox.payload"),
+        ("money.fraction.digits", "3"),
+        ("time.precision.mode", "structured"),
         ("post.processors", "reselect"),
         ("converters", "money"),
         ("message.prefix.include.list", "outbox"),
@@ -265,6 +272,7 @@ fn other_sinks_are_lost() {
     let text = "debezium.sink.type=pulsar\ndebezium.source.connector.class=PostgresConnector\n";
     let findings = convert(text, &Given::default()).unwrap().findings;
     assert!(names(&findings.lost).contains(&"debezium.sink.type"));
+    assert!(names(&findings.fill_in).contains(&"debezium.sink.kafka.producer.bootstrap.servers"));
 }
 
 #[test]
@@ -321,6 +329,7 @@ fn no_secret_leaves_wherever_it_stands() {
         ("transforms.x.secret", SECRET),
         ("signal.consumer.sasl.password", SECRET),
         ("nobody.knows.it", SECRET),
+        ("column.mask.hash.SHA-256.with.salt.hunter2", "public.outbox.name"),
     ] {
         let conversion = with(&[(option, value)]);
         let all = format!("{}{}", conversion.toml, serde_json::to_string(&conversion.findings).unwrap());
@@ -349,6 +358,240 @@ fn old_names_are_known() {
     assert!(with(&[(option, "false")]).toml.contains(r#""table.field.additional.missing" = "ignore""#));
     let findings = with(&[("topic.prefix", "-"), ("database.server.name", "shop")]).findings;
     assert!(names(&findings.not_needed).contains(&"database.server.name"));
+}
+
+/// Names that hold what an installation calls its own: any text, of which not all is a name here.
+const OWN_NAMES: [&str; 5] =
+    ["slot.name", "publication.name", "database.port", "database.hostname", "producer.override.bootstrap.servers"];
+
+/// What is tried of every option: nothing, what is often there, what is wrong everywhere, and what only a worker looks up.
+const ANYTHING: [&str; 10] =
+    ["", " ", "true", "FALSE", "1", "-1", "nonsense", "org.example.Class", "a.b", "${file:/run/x.properties:y}"];
+
+/// Words and texts of single options.
+const WORDS: &[(&str, &[&str])] = &[
+    (
+        "time.precision.mode",
+        &[
+            "adaptive",
+            "Adaptive_Time_Microseconds",
+            "connect",
+            "isostring",
+            "microseconds",
+            "nanoseconds",
+            "structured",
+        ],
+    ),
+    ("decimal.handling.mode", &["precise", " double ", "STRING"]),
+    ("binary.handling.mode", &["bytes", "base64", "base64-url-safe", "hex"]),
+    ("hstore.handling.mode", &["json", "map"]),
+    ("interval.handling.mode", &["numeric", "string"]),
+    ("extended.headers.enabled", &["true", "false"]),
+    ("topic.prefix", &["-", "", "${env:PREFIX}"]),
+    ("snapshot.mode", &["always", "initial", "initial_only", "no_data", "never", "when_needed", "configuration_based"]),
+    ("plugin.name", &["pgoutput", "decoderbufs", "-"]),
+    ("table.include.list", &["public.a,public.b", r"public\.a", ".*", "-", ""]),
+    ("column.exclude.list", &["public.outbox.shard", "public.outbox.payload", "(?=x)y"]),
+    ("column.include.list", &["public.outbox.(id|payload)"]),
+    ("topic.creation.default.partitions", &["6", "-1"]),
+    ("topic.creation.default.replication.factor", &["3", "-1"]),
+    ("topic.creation.default.cleanup.policy", &["compact"]),
+    ("producer.override.compression.type", &["none", "gzip", "snappy", "lz4", "zstd"]),
+    ("producer.override.compression.zstd.level", &["6"]),
+    ("producer.override.max.request.size", &["1048576", "33554432", "99999999999"]),
+    ("producer.override.security.protocol", &["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]),
+    ("producer.override.sasl.mechanism", &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"]),
+    ("producer.override.ssl.endpoint.identification.algorithm", &["", "https"]),
+    ("producer.override.ssl.truststore.location", &["/t.jks", "/t.p12", "/t.pem"]),
+    ("producer.override.ssl.truststore.type", &["JKS", "PKCS12", "PEM"]),
+    ("producer.override.ssl.keystore.location", &["/t.jks", "/t.p12", "/t.pem"]),
+    ("producer.override.ssl.keystore.type", &["JKS", "PKCS12", "PEM"]),
+    ("transforms.outbox.table.field.additional.missing", &["error", "IGNORE"]),
+    ("transforms.outbox.table.op.invalid.behavior", &["warn", "error", "fatal"]),
+    ("transforms.outbox.table.json.payload.null.behavior", &["ignore", "optional_bytes"]),
+    ("transforms.outbox.table.json.payload.empty.array.behavior", &["ignore", "optional_string"]),
+    ("transforms.outbox.field.name.adjustment.mode", &["none", "avro", "avro_unicode"]),
+    (
+        "transforms.outbox.table.fields.additional.placement",
+        &[
+            "type:header",
+            "a:HEADER:b, c:envelope",
+            "shard:partition",
+            "a:header:",
+            "a:header,",
+            "a:envelope:payload",
+            "a:envelope,b:envelope:a",
+            "a",
+            "a:b:c:d",
+            ":header",
+        ],
+    ),
+    (
+        "transforms.outbox.route.topic.regex",
+        &[
+            "(.*)",
+            r"\Qa.b\E(?<routedByValue>.*)",
+            r"(?<routedByValue>\p{javaLowerCase}+)",
+            r"\p{javaMirrored}",
+            "(?<kind>a)",
+            "(?=a)b",
+            "a++",
+            r"(a)\1",
+            "(",
+        ],
+    ),
+    (
+        "transforms.outbox.route.topic.replacement",
+        &["${routedByValue}.events", "$1", "${kind}", "$2", r"\$1", "$", "${open", "${env:TOPIC}.${routedByValue}"],
+    ),
+];
+
+/// Every option that is known with everything that is tried of it.
+fn choices() -> Vec<(String, String)> {
+    let sides = ["key.converter", "value.converter", "header.converter"];
+    let properties = sides.iter().flat_map(|side| converters::KNOWN.map(|property| format!("{side}.{property}")));
+    let known = options::known(Form::Connect).map(|name| name.replace('*', "x"));
+    let known = known.chain(router::known().map(|name| format!("transforms.outbox.{name}")));
+    let known = known.chain(kafka::known().map(|name| format!("producer.override.{}", name.replace('*', "x"))));
+    let known = known.chain(properties).filter(|name| !["connector.class", "transforms"].contains(&name.as_str()));
+    let known = known.filter(|name| !OWN_NAMES.contains(&name.as_str()));
+    let mut choices: Vec<(String, String)> =
+        known.flat_map(|name| ANYTHING.map(|value| (name.clone(), value.to_owned()))).collect();
+    for (name, words) in WORDS {
+        choices.extend(words.iter().map(|word| ((*name).to_owned(), (*word).to_owned())));
+    }
+    let classes = converters::CLASSES.iter().flat_map(|class| [*class, class.rsplit('.').next().unwrap_or_default()]);
+    let delegate = ".delegate.converter.type";
+    for class in classes.chain(["-", "io.confluent.connect.avro.AvroConverter"]) {
+        for side in sides {
+            choices.push((side.to_owned(), class.to_owned()));
+            choices.push((format!("{side}{delegate}"), class.to_owned()));
+        }
+    }
+    choices
+}
+
+/// The configuration's own loader, which need not read the same text twice.
+#[derive(Default)]
+struct Loader(HashSet<String>);
+
+impl Loader {
+    /// Converts, and says what the loader has against the result.
+    fn refusal(&mut self, changes: &[(String, String)]) -> Option<String> {
+        let changes: Vec<(&str, &str)> = changes.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let Conversion { toml, findings } = with(&changes);
+        if !self.0.insert(toml.clone()) {
+            return None;
+        }
+        let error = Config::from_toml(&toml, "outboxd.toml", std::iter::empty()).err()?;
+        Some(format!("{changes:?}, lost {:?}: {error}\n{toml}", findings.lost))
+    }
+}
+
+#[test]
+fn whatever_an_option_holds_alone_or_among_others_the_result_loads() {
+    let (choices, mut loader) = (choices(), Loader::default());
+    let refused: Vec<String> =
+        choices.iter().filter_map(|choice| loader.refusal(std::slice::from_ref(choice))).collect();
+    assert!(refused.is_empty(), "{} of {}:\n{}", refused.len(), choices.len(), refused.join("\n\n"));
+    for converter in ["key.converter", "value.converter"] {
+        for property in choices.iter().filter(|(name, _)| name.starts_with(&format!("{converter}."))) {
+            for class in ["io.debezium.converters.ByteBufferConverter", "JsonConverter"] {
+                let changes = [(converter.to_owned(), class.to_owned()), property.clone()];
+                assert_eq!(loader.refusal(&changes), None);
+            }
+        }
+    }
+    let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let loader = std::cell::RefCell::new(loader);
+    let several = proptest::collection::vec(proptest::sample::select(choices), 2..=12);
+    let tried = runner.run(&several, |changes| {
+        let refusal = loader.borrow_mut().refusal(&changes);
+        prop_assert!(refusal.is_none(), "{}", refusal.unwrap_or_default());
+        Ok(())
+    });
+    tried.unwrap();
+}
+
+#[test]
+fn a_converter_is_carried_over_as_the_one_that_the_configuration_has() {
+    const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+    for class in ["BinaryDataConverter", "ByteBufferConverter", "ByteArrayConverter"] {
+        let conversion = with(&[("value.converter", &format!("io.debezium.converters.{class}"))]);
+        let line = format!("\"value.converter\" = \"{BINARY}\"");
+        assert!(conversion.toml.contains(&line) && !conversion.findings.is_loss(), "{class}: {}", conversion.toml);
+    }
+    let delegate = "value.converter.delegate.converter.type";
+    for (class, schemas, line, lost) in [
+        ("org.apache.kafka.connect.storage.StringConverter", "-", true, &[][..]),
+        ("org.apache.kafka.connect.json.JsonConverter", "false", true, &[]),
+        ("org.apache.kafka.connect.json.JsonConverter", "true", true, &["schemas.enable"]),
+        // A delegate's default is a JsonConverter's own.
+        ("org.apache.kafka.connect.json.JsonConverter", "-", true, &[""]),
+        ("org.apache.kafka.connect.converters.ByteArrayConverter", "-", false, &[]),
+        ("io.confluent.connect.avro.AvroConverter", "-", false, &[""]),
+    ] {
+        let own = format!("{delegate}.schemas.enable");
+        let changes = [("value.converter", BINARY), (delegate, class), (&own, schemas)];
+        let conversion = with(&changes);
+        assert_eq!(conversion.toml.contains(&format!("\"{delegate}\" = \"{class}\"")), line, "{class}");
+        let json = class.ends_with("JsonConverter");
+        assert_eq!(conversion.toml.contains(&format!("\"{own}\" = false")), json, "{class}: {}", conversion.toml);
+        let told: Vec<&str> = names(&conversion.findings.lost)
+            .into_iter()
+            .map(|option| option.strip_prefix(delegate).unwrap().trim_start_matches('.'))
+            .collect();
+        assert_eq!(told, lost, "{class} {schemas}");
+    }
+}
+
+#[test]
+fn what_java_means_by_an_expression_is_carried_over() {
+    for pattern in
+        [r"\Qa.b\E(?<routedByValue>.*)", r"(?<routedByValue>\p{javaLowerCase}+)", "(?<routedByValue>[a-z&&[^x]]+)"]
+    {
+        let conversion = with(&[("transforms.outbox.route.topic.regex", pattern)]);
+        assert!(!conversion.findings.is_loss(), "{pattern}: {:?}", conversion.findings.lost);
+        let table: toml::Table = conversion.toml.parse().unwrap();
+        assert_eq!(table["outbox"][0]["debezium"]["route.topic.regex"].as_str(), Some(pattern));
+    }
+}
+
+#[test]
+fn a_column_that_debezium_takes_away_before_the_router_is_told() {
+    let placement = ("transforms.outbox.table.fields.additional.placement", "shard:header,Tenant:envelope");
+    let missing = "transforms.outbox.table.field.additional.missing";
+    let exclude = "column.exclude.list";
+    for (list, columns, behaviour, lost, differs) in [
+        (exclude, "public.outbox.shard", "ignore", 1, 0),
+        (exclude, r"public\.outbox\.(shard|tenant)", "ignore", 2, 0),
+        (exclude, "public.outbox.shard", "error", 0, 1),
+        (exclude, "public.outbox.payload,public.outbox.note", "ignore", 0, 1),
+        (exclude, "public.outbox.note,public.other.shard", "ignore", 0, 0),
+        ("column.blacklist", "PUBLIC.OUTBOX.SHARD", "ignore", 1, 0),
+        ("column.include.list", "public.outbox.(id|aggregate.*|payload|shard|tenant)", "ignore", 0, 0),
+        ("column.include.list", "public.outbox.(id|aggregate.*|payload)", "ignore", 2, 0),
+        (exclude, "(?!note).*", "ignore", 1, 0),
+        (exclude, "${file:/run/x:y}", "ignore", 1, 0),
+    ] {
+        let findings = with(&[placement, (missing, behaviour), (list, columns)]).findings;
+        let told = |group: &[Finding]| names(group).into_iter().filter(|option| *option == list).count();
+        let counts = (told(&findings.lost), told(&findings.differs), told(&findings.not_needed));
+        assert_eq!(counts, (lost, differs, usize::from(lost + differs == 0)), "{list}={columns}: {findings:?}");
+    }
+}
+
+#[test]
+fn an_expression_that_chooses_a_router_is_java_s() {
+    let conversion = with(&[
+        ("transforms.outbox.predicate", "is"),
+        ("transforms.outbox.type", "EventRouter"),
+        ("predicates", "is"),
+        ("predicates.is.type", "TopicNameMatches"),
+        ("predicates.is.pattern", r"\Qshop.public.\Eoutbox"),
+    ]);
+    assert!(!conversion.findings.is_loss(), "{:?}", conversion.findings.lost);
 }
 
 proptest! {

@@ -37,6 +37,11 @@ impl Config {
         config.add("route", "key = \"{aggregate_id}\"")
     }
 
+    /// What a file holds.
+    pub fn parse(text: &str) -> Config {
+        Config(text.parse().unwrap_or_else(|error| panic!("no TOML: {error}\n{text}")))
+    }
+
     /// Sets a field by its path: `set("limits.memory", "8MiB")`. Durations and sizes are text.
     pub fn set(mut self, path: &str, value: impl Into<toml::Value>) -> Config {
         let mut steps: Vec<&str> = path.split('.').collect();

@@ -30,12 +30,12 @@ const CLASSES: [(&str, &str); 16] = [
 ];
 
 /// A regular expression that finds what Java's finds.
-pub(super) fn regex(typed: &str) -> Result<Regex, Fault> {
+pub(crate) fn regex(typed: &str) -> Result<Regex, Fault> {
     compile(typed, &translate(typed)?)
 }
 
 /// The same, for all of a text or nothing.
-pub(super) fn whole(typed: &str) -> Result<Regex, Fault> {
+pub(crate) fn whole(typed: &str) -> Result<Regex, Fault> {
     compile(typed, &format!(r"\A(?:{})\z", translate(typed)?))
 }
 
@@ -199,7 +199,7 @@ impl Translation<'_> {
 }
 
 /// A replacement as `Matcher.replaceFirst` reads it, for the groups of this expression.
-pub(super) fn replacement(typed: &str, regex: &Regex) -> Result<Vec<Piece>, Fault> {
+pub(crate) fn replacement(typed: &str, regex: &Regex) -> Result<Vec<Piece>, Fault> {
     let groups = regex.captures_len();
     let mut pieces = Vec::new();
     let mut literal = String::new();

@@ -1,7 +1,7 @@
 //! `[outbox.debezium]`: the options of Debezium's outbox event router, of its converters, and of the connector as far as they
 //! change a record, under Debezium's own names; out come typed options, and the columns that they name.
 
-mod java;
+pub(crate) mod java;
 mod option;
 
 use regex::bytes::Regex;
@@ -10,6 +10,8 @@ use self::option::Options;
 use super::Columns;
 use super::document::Reader;
 use super::error::Fault;
+
+pub(crate) use option::check;
 
 /// What was set of Debezium's options.
 #[derive(Debug, Clone)]
@@ -277,7 +279,7 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> (Debezium, Columns) {
         context,
         trace: options.text("tracing.span.context.field").map(str::to_owned),
     };
-    if debezium.names_a_member_twice() {
+    if names_a_member_twice(&debezium.placements) {
         faults.push(
             Fault::new("table.fields.additional.placement gives one name to two members of the envelope")
                 .hint("the payload is called payload; give each of the others an alias of its own"),
@@ -298,18 +300,17 @@ fn columns(options: &Options) -> Columns {
     }
 }
 
-impl Debezium {
-    fn names_a_member_twice(&self) -> bool {
-        let mut names = vec!["payload"];
-        self.placements.iter().any(|placement| match &placement.to {
-            Destination::Envelope(alias) if names.contains(&alias.as_str()) => true,
-            Destination::Envelope(alias) => {
-                names.push(alias);
-                false
-            }
-            Destination::Header(_) | Destination::Partition => false,
-        })
-    }
+/// True when two members of the envelope would have one name.
+pub(crate) fn names_a_member_twice(placements: &[Placement]) -> bool {
+    let mut names = vec!["payload"];
+    placements.iter().any(|placement| match &placement.to {
+        Destination::Envelope(alias) if names.contains(&alias.as_str()) => true,
+        Destination::Envelope(alias) => {
+            names.push(alias);
+            false
+        }
+        Destination::Header(_) | Destination::Partition => false,
+    })
 }
 
 impl Topic {
@@ -361,7 +362,7 @@ fn without_schemas(name: &str) -> String {
 }
 
 /// `column:placement[:alias]`, separated by commas.
-fn placements(list: &str) -> Result<Vec<Placement>, Fault> {
+pub(crate) fn placements(list: &str) -> Result<Vec<Placement>, Fault> {
     let hint =
         "column:placement or column:placement:alias, separated by commas; a placement is header, envelope or partition";
     // As Java splits: what is empty at the end does not count.

@@ -99,6 +99,13 @@ const fn words<T: Copy, const N: usize>(choices: &[(&'static str, T); N]) -> [&'
     words
 }
 
+/// Whether an option may hold this text, as far as the option alone tells: for those who write such options.
+pub(crate) fn check(name: &str, text: &str) -> Result<(), Fault> {
+    let known = known();
+    let (_, holds) = known.iter().find(|(option, _)| option == name).ok_or_else(|| unknown(name, &known))?;
+    holds.check(text.to_owned()).map(drop)
+}
+
 /// All options, by name.
 fn known() -> Vec<(String, Holds)> {
     let fixed = ROUTER.iter().chain(CONNECTOR).map(|(name, holds)| ((*name).to_owned(), *holds));

@@ -35,6 +35,7 @@ impl Type {
     pub const TEXT_ARRAY: u32 = 1009;
     /// hstore has an OID of its own in every database; no server gives this one away.
     pub const HSTORE: u32 = u32::MAX;
+    pub const HSTORE_ARRAY: u32 = u32::MAX - 1;
 
     /// A built-in type without a modifier.
     pub fn of(oid: u32) -> Type {
@@ -49,6 +50,7 @@ impl Type {
                 None => BUILT_IN.iter().find(|(known, ..)| *known == name).map(|(_, oid, _)| *oid),
             },
             (_, "hstore") => Some(Type::HSTORE),
+            (_, "_hstore") => Some(Type::HSTORE_ARRAY),
             // An array of a type that is not built in, by PostgreSQL's own habit of naming it.
             (_, name) if name.starts_with('_') => Some(Type::TEXT_ARRAY),
             _ => None,
@@ -57,6 +59,9 @@ impl Type {
 
     /// The type of an array's elements.
     pub fn element(self) -> Option<Type> {
+        if self.oid == Type::HSTORE_ARRAY {
+            return Some(Type::of(Type::HSTORE));
+        }
         let found = BUILT_IN.iter().find(|(_, _, array)| *array == self.oid);
         found.map(|(_, oid, _)| Type { oid: *oid, modifier: self.modifier })
     }
@@ -85,7 +90,7 @@ impl Type {
 }
 
 /// Built-in types: name, OID, and OID of an array of them (pg_type.dat).
-const BUILT_IN: [(&str, u32, u32); 31] = [
+const BUILT_IN: [(&str, u32, u32); 37] = [
     ("bool", 16, 1000),
     ("bytea", 17, 1001),
     ("name", 19, 1003),
@@ -117,6 +122,12 @@ const BUILT_IN: [(&str, u32, u32); 31] = [
     ("numeric", 1700, 1231),
     ("uuid", 2950, 2951),
     ("jsonb", 3802, 3807),
+    ("int4range", 3904, 3905),
+    ("numrange", 3906, 3907),
+    ("tsrange", 3908, 3909),
+    ("tstzrange", 3910, 3911),
+    ("daterange", 3912, 3913),
+    ("int8range", 3926, 3927),
 ];
 
 #[cfg(test)]
@@ -141,6 +152,7 @@ mod tests {
             ("pg_catalog", "int4", Some(23)),
             ("pg_catalog", "_int4", Some(1007)),
             ("public", "hstore", Some(Type::HSTORE)),
+            ("public", "_hstore", Some(Type::HSTORE_ARRAY)),
             ("public", "_citext", Some(Type::TEXT_ARRAY)),
             ("public", "citext", None),
             ("public", "int4", None),
@@ -149,6 +161,8 @@ mod tests {
             assert_eq!(Type::named(schema, name), expected, "{schema}.{name}");
         }
         assert_eq!(Type { oid: 1231, modifier: 7 }.element(), Some(Type { oid: Type::NUMERIC, modifier: 7 }));
+        assert_eq!(Type::of(Type::HSTORE_ARRAY).element(), Some(Type::of(Type::HSTORE)));
+        assert_eq!(Type::of(3905).element(), Some(Type::of(3904)));
         assert_eq!(Type::of(Type::TEXT).element(), None);
     }
 }

@@ -10,6 +10,7 @@ use super::settings::{Setting, Value};
 use super::tables::Table;
 use super::{Finding, Work, columns, pattern};
 use crate::config::debezium;
+use crate::spelling::OLD_ROUTER_OPTIONS;
 
 /// How an option's value is written; what it may be, the configuration knows.
 #[derive(Clone, Copy)]
@@ -39,15 +40,6 @@ static OPTIONS: [(&str, Shape); 18] = [
     ("tracing.span.context.field", Shape::Text),
     ("tracing.operation.name", Shape::Text),
     ("tracing.with.context.field.only", Shape::Bool),
-];
-
-/// Options of the router's first years, and what they are called now.
-static OLD_NAMES: [(&str, &str); 5] = [
-    ("debezium.op.invalid.behavior", "table.op.invalid.behavior"),
-    ("table.field.payload", "table.field.event.payload"),
-    ("table.field.schema.version", "table.field.event.schema.version"),
-    ("table.field.event.payload.id", "table.field.event.key"),
-    ("table.field.payload.id", "table.field.event.key"),
 ];
 
 /// Options of the connector that change how a column is rendered.
@@ -118,7 +110,7 @@ pub fn write(
 
 /// The router's options that somebody knows.
 pub fn known() -> impl Iterator<Item = &'static str> {
-    OPTIONS.iter().map(|(name, _)| *name).chain(OLD_NAMES.iter().map(|(old, _)| *old))
+    OPTIONS.iter().map(|(name, _)| *name).chain(OLD_ROUTER_OPTIONS.iter().map(|(old, _)| *old))
 }
 
 /// What was made of a router, and the columns that it reads.
@@ -252,7 +244,7 @@ fn option(work: &mut Work, section: &mut Section, name: &str, shape: Shape, sett
 }
 
 fn old_names(work: &mut Work, options: &mut BTreeMap<String, Setting>) {
-    for (old, new) in OLD_NAMES {
+    for (old, new) in OLD_ROUTER_OPTIONS {
         let Some(setting) = options.remove(old) else { continue };
         if options.contains_key(new) {
             work.not_needed(setting.origin, format!("an old name of {new}, which is set as well"));

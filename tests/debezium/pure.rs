@@ -16,6 +16,7 @@ use outboxd::source::pgoutput::{self, Message};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::case::JSON;
 use crate::compare::{self, Found, Scope};
 use crate::fixture::{Column, Data, Fixture, Partition, Record, Time};
 use crate::record::PARTITIONS;
@@ -183,7 +184,8 @@ fn described(fixture: &Fixture) -> Vec<Vec<u8>> {
             let oid = FIRST_OID + types.len() as u32;
             let domain = fixture.ddl.split_once(&format!("create domain {} as ", column.kind));
             let base = domain.map(|(_, rest)| rest.split(['(', ';', ' ']).next().unwrap_or_default());
-            let (schema, name) = base.map_or(("public", column.kind.as_str()), |base| ("", base));
+            let own = column.kind.strip_suffix("[]").map_or(column.kind.clone(), |of| format!("_{of}"));
+            let (schema, name) = base.map_or(("public", own.as_str()), |base| ("", base));
             types.push([b"Y", &oid.to_be_bytes()[..], schema.as_bytes(), b"\0", name.as_bytes(), b"\0"].concat());
             (oid, -1)
         });
@@ -265,15 +267,20 @@ fn built_in(kind: &str) -> Option<(u32, i32)> {
 fn without_schemas(fixture: &Fixture) -> Option<Fixture> {
     let mut bare = fixture.clone();
     let has = |part: &str| {
-        let name = format!("{part}.converter.schemas.enable");
-        fixture.options.get(&name).is_some_and(|value| value == "true").then_some(name)
+        let (schemas, delegate) =
+            (format!("{part}.converter.schemas.enable"), format!("{part}.converter.delegate.converter.type"));
+        let delegates = format!("{delegate}.schemas.enable");
+        let is = |name: &str, value: &str| fixture.options.get(name).is_some_and(|set| set == value);
+        match is(&delegate, JSON) && !is(&delegates, "false") {
+            true => Some(delegates),
+            false => is(&schemas, "true").then_some(schemas),
+        }
     };
     let parts: BTreeMap<&str, String> =
         ["key", "value", "header"].into_iter().filter_map(|part| Some((part, has(part)?))).collect();
     for option in parts.values() {
         bare.options.insert(option.clone(), "false".to_string());
     }
-    bare.options.remove("table.field.event.schema.version");
     for record in &mut bare.records {
         if parts.contains_key("key") {
             record.key = record.key.take().map(beside_schema);

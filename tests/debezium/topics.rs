@@ -47,7 +47,6 @@ impl Topics {
 
     /// Reads until everything was read that the topics hold now.
     #[track_caller]
-    #[allow(dead_code, reason = "replay reads to the end, once outboxd has the preset")]
     pub fn read_to_end(&mut self) -> &[Seen] {
         self.read();
         let end = |(topic, partition): &(String, i32)| {

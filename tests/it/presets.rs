@@ -22,8 +22,13 @@ struct Stage {
 impl Stage {
     /// With the system's DDL and one `[[outbox]]` block; `{topic}` in the routes is this test's topic.
     fn new(ddl: &str, block: &str, routes: &[&str]) -> Stage {
+        Stage::below("preset", ddl, block, routes)
+    }
+
+    /// The same with a topic below this one, which the system names itself.
+    fn below(above: &str, ddl: &str, block: &str, routes: &[&str]) -> Stage {
         let mut scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
-        let topic = format!("preset.{}", scene.database.name());
+        let topic = format!("{above}.{}", scene.database.name());
         scene.database.exec(ddl);
         let before = shape(&scene);
         assert!(!before.is_empty());
@@ -42,10 +47,11 @@ impl Stage {
         Stage { scene, topic, reader, relay, is_marked }
     }
 
-    /// Inserts, with `{topic}` replaced, and reads the record.
+    /// Inserts, with `{topic}` and its last word `{name}` replaced, and reads the record.
     #[track_caller]
     fn publish(&self, insert: &str) -> Seen {
-        self.scene.database.exec(&insert.replace("{topic}", &self.topic));
+        let insert = insert.replace("{topic}", &self.topic).replace("{name}", self.scene.database.name());
+        self.scene.database.exec(&insert);
         let seen = self.reader.wait_count(1, PATIENCE).remove(0);
         assert_eq!(seen.topic, self.topic);
         let told = self.checked();
@@ -704,4 +710,103 @@ fn openg2p_rows_go_to_their_topic() {
     ];
     assert_eq!(headers(&seen), some(&expected));
     assert_eq!(seen.timestamp_ms, Some(1_794_801_960_000));
+}
+
+/// Where the router sends what says nothing else.
+const OUTBOX_EVENT: &str = "outbox.event";
+
+#[test]
+fn debezium_events_are_what_its_documentation_says() {
+    let stage = Stage::below(
+        OUTBOX_EVENT,
+        "create table public.outboxevent (id uuid not null primary key, aggregatetype character varying(255) not null,
+             aggregateid character varying(255) not null, type character varying(255) not null, payload jsonb)",
+        "preset = \"debezium\"\ntable = \"public.outboxevent\"",
+        &[],
+    );
+    let seen = stage.publish(
+        r#"insert into outboxevent values ('406c07f3-26f0-4eea-a50c-109940064b8f', '{name}', '1', 'OrderCreated',
+             '{"id": 1, "lineItems": [{"id": 1, "item": "Debezium in Action", "totalPrice": 39.98}], "customerId": 123}')"#,
+    );
+    let value =
+        r#"{"id": 1, "lineItems": [{"id": 1, "item": "Debezium in Action", "totalPrice": 39.98}], "customerId": 123}"#;
+    assert_eq!((seen.key(), seen.value()), ("1", value));
+    assert_eq!(headers(&seen), some(&[("id", "406c07f3-26f0-4eea-a50c-109940064b8f")]));
+    assert!(seen.timestamp_ms > Some(1_700_000_000_000), "when it is sent");
+    let insert = "insert into outboxevent values (gen_random_uuid(), '{name}', '2', 'OrderDeleted', null);
+        update outboxevent set type = 'Seen'; delete from outboxevent";
+    stage.scene.database.exec(&insert.replace("{name}", stage.scene.database.name()));
+    let seen = stage.reader.wait_count(2, PATIENCE);
+    assert!(seen.iter().any(|seen| seen.key() == "2" && seen.value.is_none()), "NULL is a tombstone");
+    assert!(stage.checked().contains("there is no row to try them on"));
+    assert_eq!(stage.reader.seen().len(), 2, "updates and deletes are no events");
+}
+
+#[test]
+fn debezium_options_place_columns_and_expand_the_payload() {
+    let stage = Stage::below(
+        OUTBOX_EVENT,
+        "create table shop_outbox (id uuid primary key, kind text not null, of text not null, type text, payload jsonb, v int4)",
+        r#"preset = "debezium"
+           table = "public.shop_outbox"
+           debezium."route.by.field" = "kind"
+           debezium."table.field.event.key" = "of"
+           debezium."table.fields.additional.placement" = "type:header:eventType,v:envelope:version"
+           debezium."table.expand.json.payload" = true
+           debezium."value.converter" = "JsonConverter"
+           debezium."value.converter.schemas.enable" = false"#,
+        &[],
+    );
+    let seen = stage.publish(
+        r#"insert into shop_outbox values ('406c07f3-26f0-4eea-a50c-109940064b8f', '{name}', 'k é', 'Paid',
+             '{"total": 1.10, "note": null}', 3)"#,
+    );
+    assert_eq!((seen.key(), seen.value()), ("k é", r#"{"payload":{"total":1.1},"version":3}"#));
+    assert_eq!(headers(&seen), some(&[("id", "406c07f3-26f0-4eea-a50c-109940064b8f"), ("eventType", "Paid")]));
+    assert!(stage.relay.log().contains("\"Binary\"") && !stage.relay.log().contains("\"Text\""));
+}
+
+#[test]
+fn quarkus_events_are_read_although_they_are_gone_at_once() {
+    let stage = Stage::below(
+        OUTBOX_EVENT,
+        "create table OutboxEvent (
+             id                 uuid         not null,
+             aggregatetype      varchar(255) not null,
+             aggregateid        varchar(255) not null,
+             type               varchar(255) not null,
+             timestamp          timestamp    not null,
+             payload            varchar(8000),
+             tracingspancontext varchar(256),
+             primary key (id)
+         )",
+        r#"preset = "quarkus"
+           table = "public.outboxevent"
+           debezium."table.field.event.timestamp" = "timestamp"
+           debezium."table.fields.additional.placement" = "type:header:eventType"
+           debezium."tracing.span.context.field" = "tracingspancontext""#,
+        &[],
+    );
+    // As the extension does with remove-after-insert, which is on unless told otherwise.
+    let insert = r#"begin;
+        insert into OutboxEvent (aggregateid, aggregatetype, payload, timestamp, tracingspancontext, type, id)
+            values ('7', '{name}', '{"id":7,"note":"é"}', '2026-11-16 04:06:00.123456',
+                    e'#Mon Nov 16 04:06:00 UTC 2026\ntraceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n',
+                    'OrderPaid', '406c07f3-26f0-4eea-a50c-109940064b8f');
+        delete from OutboxEvent where id = '406c07f3-26f0-4eea-a50c-109940064b8f';
+        commit"#;
+    stage.scene.database.exec(&insert.replace("{name}", stage.scene.database.name()));
+    let seen = stage.reader.wait_count(1, PATIENCE).remove(0);
+    assert_eq!(seen.topic, stage.topic);
+    assert_eq!((seen.key(), seen.value()), ("7", r#"{"id":7,"note":"é"}"#));
+    assert_eq!(seen.timestamp_ms, Some(1_794_801_960_123));
+    let expected = [
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("id", "406c07f3-26f0-4eea-a50c-109940064b8f"),
+        ("eventType", "OrderPaid"),
+    ];
+    assert_eq!(headers(&seen), some(&expected));
+    assert!(stage.checked().contains("there is no row to try them on"));
+    let log = stage.relay.log();
+    assert!(log.contains("\"Binary\"") && !log.contains("\"Text\""), "its time is read from its binary form: {log}");
 }

@@ -7,7 +7,14 @@ use super::{
     BINARY, BINARY_MODES, BYTES, DECIMAL_FORMATS, DECIMAL_MODES, EMPTY_ARRAYS, HSTORE_MODES, INTERVAL_MODES, JSON,
     MISSING, NULLS, SIMPLE, STRING, TIME_MODES, java, placements,
 };
-use crate::spelling::nearest;
+use crate::spelling::{OLD_ROUTER_OPTIONS, nearest};
+
+/// Until 3.6, a switch: whether a column that is missing is an error.
+const ERROR_ON_MISSING: (&str, &str) = ("table.fields.additional.error.on.missing", "table.field.additional.missing");
+/// Gone; what took its place does the same with bytes.
+const BYTE_BUFFER: &str = "io.debezium.converters.ByteBufferConverter";
+/// Writes arrays of bytes, and PostgreSQL's connector has buffers.
+const BYTE_ARRAY: &str = "io.debezium.converters.ByteArrayConverter";
 
 /// The options that were typed, each of them valid by itself.
 pub(super) struct Options(Vec<(String, String)>);
@@ -21,10 +28,12 @@ enum Holds {
     Text,
     Switch,
     Words(&'static [&'static str]),
+    /// A converter's class, as Kafka Connect finds it.
+    Class(&'static [&'static str]),
     Regex,
     Placements,
-    /// Only what holds anyway; the text says what that is, and why.
-    Only(&'static str, &'static str),
+    /// Only what holds anyway: its names, and why.
+    Only(&'static [&'static str], &'static str),
     /// Nothing: why, and what to do.
     Refused(&'static str, &'static str),
 }
@@ -36,10 +45,8 @@ const ROUTER: &[(&str, Holds)] = &[
     ("table.field.event.type", Holds::Name),
     ("table.field.event.timestamp", Holds::Name),
     ("table.field.event.payload", Holds::Name),
-    (
-        "table.field.event.schema.version",
-        Holds::Refused("it shows in schemas only, and they are not written into records", "remove it"),
-    ),
+    // It shows in schemas only, and they are not written into records.
+    ("table.field.event.schema.version", Holds::Name),
     ("table.fields.additional.placement", Holds::Placements),
     ("table.field.additional.missing", Holds::Words(&words(&MISSING))),
     // Only inserts are read, so there is nothing to warn of.
@@ -47,7 +54,7 @@ const ROUTER: &[(&str, Holds)] = &[
     ("table.expand.json.payload", Holds::Switch),
     ("table.json.payload.null.behavior", Holds::Words(&words(&NULLS))),
     ("table.json.payload.empty.array.behavior", Holds::Words(&words(&EMPTY_ARRAYS))),
-    ("field.name.adjustment.mode", Holds::Only("none", "Debezium loses the members that it renames")),
+    ("field.name.adjustment.mode", Holds::Only(&["none"], "Debezium loses the members that it renames")),
     ("route.by.field", Holds::Name),
     ("route.topic.regex", Holds::Regex),
     ("route.topic.replacement", Holds::Text),
@@ -69,16 +76,32 @@ const CONNECTOR: &[(&str, Holds)] = &[
     // Every type is published here; what would be unavailable is never asked for: inserts have all values.
     ("include.unknown.datatypes", Holds::Switch),
     ("unavailable.value.placeholder", Holds::Text),
+    ("money.fraction.digits", Holds::Only(&["2"], "amounts of money are published with the two digits that they have")),
+    ("column.mask.*", Holds::Refused(AS_THEY_ARE, TO_CHANGE)),
+    ("column.truncate.*", Holds::Refused(AS_THEY_ARE, TO_CHANGE)),
+    ("converters", Holds::Refused("it names Java classes that read columns, and there is no Java here", TO_CHANGE)),
+    (
+        "post.processors",
+        Holds::Refused("it names Java classes that change records, and there is no Java here", TO_CHANGE),
+    ),
+    ("column.exclude.list", Holds::Refused(NAMED_COLUMNS, TO_HIDE)),
+    ("column.include.list", Holds::Refused(NAMED_COLUMNS, TO_HIDE)),
 ];
 
+const AS_THEY_ARE: &str = "columns are published as they are";
+const TO_CHANGE: &str =
+    "write the table's columns as they shall be published, or write the value with a template in a [[route]]";
+const NAMED_COLUMNS: &str = "a column is published here only where an option names it";
+const TO_HIDE: &str = "remove it; for a column that must not even be read, give the publication a list of columns";
+
 const CONVERTER: &[(&str, Holds)] = &[
-    ("", Holds::Words(&[STRING, JSON, BYTES, BINARY])),
+    ("", Holds::Class(&[STRING, JSON, BYTES, BINARY])),
     (".schemas.enable", Holds::Switch),
     (".schemas.cache.size", Holds::Text),
     (".decimal.format", Holds::Words(&words(&DECIMAL_FORMATS))),
     // The WAL has no defaults.
     (".replace.null.with.default", Holds::Switch),
-    (".converter.encoding", Holds::Only("utf-8", "PostgreSQL and Kafka speak UTF-8 here")),
+    (".converter.encoding", Holds::Only(&["utf-8", "utf8"], "PostgreSQL and Kafka speak UTF-8 here")),
     (".converter.type", Holds::Text),
     (".delegate.converter.type", Holds::Words(&[STRING, JSON])),
     (".delegate.converter.type.schemas.enable", Holds::Switch),
@@ -87,7 +110,7 @@ const CONVERTER: &[(&str, Holds)] = &[
     (".delegate.converter.type.replace.null.with.default", Holds::Switch),
 ];
 
-const HEADER: Holds = Holds::Words(&[SIMPLE, STRING, JSON]);
+const HEADER: Holds = Holds::Class(&[SIMPLE, STRING, JSON]);
 
 const fn words<T: Copy, const N: usize>(choices: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut words = [""; N];
@@ -123,7 +146,7 @@ impl Options {
     pub(super) fn read(reader: &mut Reader<'_, '_>) -> Options {
         let known = known();
         Options(reader.map("debezium", |name, typed| {
-            let Some((_, holds)) = known.iter().find(|(option, _)| option == name) else {
+            let Some((_, holds)) = known.iter().find(|(option, _)| is_of(option, name)) else {
                 return Err(unknown(name, &known));
             };
             holds.check(value::scalar_text(typed)?)
@@ -154,10 +177,13 @@ impl Holds {
             Holds::Name => Ok(text),
             Holds::Switch => word(&text, &["true", "false"]),
             Holds::Words(words) => word(&text, words),
+            Holds::Class(classes) => class(&text, classes),
             Holds::Regex => java::regex(&text).map(|_| text),
             Holds::Placements => placements(&text).map(|_| text),
-            Holds::Only(only, _) if text.trim().eq_ignore_ascii_case(only) => Ok(text),
-            Holds::Only(only, why) => Err(Fault::new(format!("refused: {why}")).hint(format!("only \"{only}\""))),
+            Holds::Only(names, _) if names.iter().any(|name| text.trim().eq_ignore_ascii_case(name)) => Ok(text),
+            Holds::Only(names, why) => {
+                Err(Fault::new(format!("refused: {why}")).hint(format!("only \"{}\"", names[0])))
+            }
             Holds::Refused(why, instead) => Err(Fault::new(format!("refused: {why}")).hint(instead)),
         }
     }
@@ -172,9 +198,41 @@ fn word(text: &str, words: &[&str]) -> Result<String, Fault> {
     })
 }
 
+/// As Kafka Connect finds a plugin: by its class, by the class's own name, or by what is left of it without the kind of plugin.
+fn class(text: &str, classes: &[&str]) -> Result<String, Fault> {
+    let typed = match text.trim() {
+        BYTE_BUFFER => BINARY,
+        typed => typed,
+    };
+    let is_meant = |class: &&&str| {
+        let simple = class.rsplit('.').next().unwrap_or(class);
+        let kind = simple.trim_end_matches("Converter").trim_end_matches("Header");
+        [**class, simple, kind].iter().any(|name| name.eq_ignore_ascii_case(typed))
+    };
+    match classes.iter().find(is_meant) {
+        Some(class) => Ok((*class).to_owned()),
+        None if typed == BYTE_ARRAY => {
+            Err(Fault::new(format!("\"{typed}\" leaves every bytea of PostgreSQL's to its delegate"))
+                .hint(format!("\"{BYTES}\", or \"{BINARY}\" with a delegate for whatever is not bytes")))
+        }
+        None => word(text, classes),
+    }
+}
+
+/// True for the option itself, or one of its family where it ends in a star.
+fn is_of(option: &str, name: &str) -> bool {
+    option.strip_suffix('*').map_or(option == name, |start| name.starts_with(start))
+}
+
 fn unknown(name: &str, known: &[(String, Holds)]) -> Fault {
+    // Whoever left one behind has the records of today's Debezium, which does without it; whoever runs an old one has not.
+    let mut old_names = OLD_ROUTER_OPTIONS.into_iter().chain([ERROR_ON_MISSING]);
+    if let Some((_, now)) = old_names.find(|(old, _)| *old == name) {
+        let fault = Fault::new("is an old name, which Debezium ignores today");
+        return fault.hint(format!("write \"{now}\" if your Debezium reads it, and remove it if not"));
+    }
     let fault = Fault::new("is no option of the event router, of a converter, or that changes a record");
-    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).filter(|name| !name.ends_with('*')).collect();
     let bare = name.strip_prefix("transforms.").and_then(|rest| rest.split_once('.')).map(|(_, bare)| bare);
     match (bare.filter(|bare| names.contains(bare)), nearest(name, &names)) {
         (Some(bare), _) => fault.hint(format!("write \"{bare}\": here it stands without transforms and an alias")),

@@ -68,7 +68,15 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
             "\"value.converter.schemas.enable\" = false",
         ),
         ("'value.converter' = 'io.confluent.connect.avro.AvroConverter'", "is not one of the choices"),
-        ("'table.field.event.schema.version' = 'v'", "shows in schemas only"),
+        ("'table.field.event.payload.id' = 'k'", "write \"table.field.event.key\" if"),
+        ("'table.fields.additional.error.on.missing' = false", "write \"table.field.additional.missing\" if"),
+        ("'value.converter' = 'io.debezium.converters.ByteArrayConverter'", "leaves every bytea"),
+        ("'column.mask.with.12.chars' = 'public.outboxevent.payload'", "columns are published as they are"),
+        ("'column.truncate.to.20.chars' = 'public.outboxevent.payload'", "columns are published as they are"),
+        ("'column.exclude.list' = 'public.outboxevent.secret'", "give the publication a list of columns"),
+        ("'converters' = 'isbn'", "there is no Java here"),
+        ("'money.fraction.digits' = 4", "only \"2\""),
+        ("'value.converter.converter.encoding' = 'latin1'", "only \"utf-8\""),
         ("'route.topic.regex' = '(?=a).*'", "a look-ahead"),
         ("'route.topic.replacement' = '${nothing}'", "known here: routedByValue"),
         ("'table.fields.additional.placement' = 'a:envelope:payload'", "one name to two members"),
@@ -84,8 +92,27 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
 fn words_may_have_capitals_and_blanks_and_switches_may_be_booleans() {
     let options = "'table.expand.json.payload' = true\n'table.json.payload.null.behavior' = ' OPTIONAL_BYTES '
         'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'\n'value.converter.schemas.enable' = 'FALSE'
-        'value.converter.decimal.format' = 'NUMERIC'\n'table.op.invalid.behavior' = 'fatal'";
+        'value.converter.decimal.format' = 'NUMERIC'\n'table.op.invalid.behavior' = 'fatal'
+        'table.field.event.schema.version' = 'v'\n'money.fraction.digits' = 2";
     let (debezium, _) = read(options).unwrap();
     assert_eq!(debezium.expansion, Some(Expansion { nulls: Members::Kept, empty_arrays: Members::Ignored }));
     assert_eq!(debezium.value, Converter::Json(DecimalFormat::Numeric));
+}
+
+#[test]
+fn converters_are_found_as_kafka_connect_finds_them() {
+    for (key, value, header) in [
+        ("String", "BinaryData", "Simple"),
+        ("StringConverter", "BinaryDataConverter", "SimpleHeaderConverter"),
+        (STRING, "io.debezium.converters.ByteBufferConverter", SIMPLE),
+    ] {
+        let typed = format!(
+            "'key.converter' = '{key}'\n'key.converter.converter.encoding' = 'UTF8'\n'value.converter' = '{value}'
+             'value.converter.delegate.converter.type' = '{JSON}'
+             'value.converter.delegate.converter.type.schemas.enable' = false\n'header.converter' = '{header}'"
+        );
+        let (debezium, _) = read(&typed).unwrap();
+        let binary = Converter::Binary(Some(Box::new(Converter::Json(DecimalFormat::Base64))));
+        assert_eq!((debezium.key, debezium.value, debezium.header), (Converter::Text, binary, Converter::Simple));
+    }
 }

@@ -97,16 +97,17 @@ fn bucket(key: &str, buckets: u32) -> u32 {
     (hash ^ hash >> 16) & (buckets - 1)
 }
 
+/// The JSON that Debezium makes of it, as a text that is then a value like any other.
 pub(super) fn hstore_json(pairs: &[(String, Option<String>)]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (at, (key, value)) in pairs.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        json::string(key.as_bytes(), &mut out);
+        json::string_in_text(key.as_bytes(), &mut out);
         out.push(b':');
         match value {
-            Some(value) => json::string(value.as_bytes(), &mut out),
+            Some(value) => json::string_in_text(value.as_bytes(), &mut out),
             None => out.extend_from_slice(b"null"),
         }
     }

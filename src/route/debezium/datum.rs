@@ -114,8 +114,9 @@ impl<'a> Datum<'a> {
             1184 => time::zoned_timestamp(text()?, kind.modifier).ok_or_else(|| odd("a timestamp"))?,
             1266 => time::zoned_time(text()?).ok_or_else(|| odd("a time"))?,
             1186 => time::interval(text()?, modes.interval).ok_or_else(|| odd("an interval"))?,
-            // bit(1) is a boolean.
+            // bit(1) and varbit(1) are booleans.
             1560 if bytes.len() == 1 => Datum::Boolean(bytes == b"1"),
+            1562 if kind.modifier == 1 => Datum::Boolean(bytes == b"1"),
             1560 | 1562 => Datum::Bits(bytes.into()),
             600 => {
                 let (x, y) = point(text()?).ok_or_else(|| odd("a point"))?;
@@ -169,6 +170,18 @@ impl<'a> Datum<'a> {
                 Datum::Struct(members.into_iter().map(|(name, member)| (own(name), member.into_owned())).collect())
             }
         }
+    }
+}
+
+/// True when what Kafka Connect has of a column of this type are bytes, a decimal's among them.
+pub(super) fn is_bytes(kind: Type, modes: &Modes) -> bool {
+    match kind.oid {
+        Type::BYTEA => modes.binary == BinaryMode::Bytes,
+        Type::NUMERIC => modes.decimal == DecimalMode::Precise && kind.modifier >= 0,
+        // money
+        790 => modes.decimal == DecimalMode::Precise,
+        1560 | 1562 => kind.modifier != 1,
+        _ => false,
     }
 }
 

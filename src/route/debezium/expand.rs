@@ -34,69 +34,52 @@ enum Leaf {
 /// There is no schema for it.
 struct Refused;
 
+/// What becomes of a document that Debezium finds a schema for, and then no struct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// It is expanded as it is.
+    Expanded,
+    /// It stays a text: JSON is better than what Java prints of it, and Debezium leaves it, too.
+    Left,
+}
+
 /// The document in a text, or the text.
-pub(super) fn expand(text: Part<'_>, how: Expansion) -> Datum<'_> {
+pub(super) fn expand(text: Part<'_>, how: Expansion, unfit: Unfit) -> Datum<'_> {
     if !matches!(text.first(), Some(b'{' | b'[')) {
         return Datum::Text(text);
     }
     let expanded = match text.borrowed() {
-        Some(bytes) => tree(bytes, how),
-        None => tree(&text, how).map(Datum::into_owned),
+        Some(bytes) => tree(bytes, how, unfit),
+        None => tree(&text, how, unfit).map(Datum::into_owned),
     };
     expanded.unwrap_or(Datum::Text(text))
 }
 
-/// True when Debezium finds no struct for an expanded document, and leaves the text to whoever can do with it.
-pub(super) fn is_beyond_debezium(datum: &Datum<'_>) -> bool {
-    match datum {
-        Datum::Struct(members) => members.iter().any(|(_, member)| has_unfit(member)),
-        _ => true,
-    }
-}
-
-fn has_unfit(datum: &Datum<'_>) -> bool {
-    let kind = |datum: &Datum<'_>| match datum {
-        Datum::Integer(value) if i32::try_from(*value).is_ok() => 1,
-        Datum::Integer(_) => 2,
-        Datum::Double(_) | Datum::Written(_) => 3,
-        Datum::Boolean(_) => 4,
-        Datum::List(_) => 5,
-        Datum::Struct(_) => 6,
-        _ => 7,
-    };
-    match datum {
-        Datum::Written(text) => !text.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')),
-        Datum::Struct(members) => members.iter().any(|(_, member)| has_unfit(member)),
-        Datum::List(items) => {
-            // What all of them have under one name must be of one type.
-            let mut seen: Vec<(&Part<'_>, u8)> = Vec::new();
-            let structs = items.iter().filter_map(|item| match item {
-                Datum::Struct(members) => Some(members),
-                _ => None,
-            });
-            let differs =
-                structs.flatten().filter(|(_, member)| *member != Datum::Null).any(|(name, member)| {
-                    match seen.iter().find(|(known, _)| *known == name) {
-                        Some((_, known)) => *known != kind(member),
-                        None => {
-                            seen.push((name, kind(member)));
-                            false
-                        }
-                    }
-                });
-            differs || items.iter().any(has_unfit)
-        }
-        _ => false,
-    }
-}
-
-fn tree(text: &[u8], how: Expansion) -> Option<Datum<'_>> {
+fn tree(text: &[u8], how: Expansion, unfit: Unfit) -> Option<Datum<'_>> {
     let node = document::parse(text)?;
     let shape = match &node {
         Node::List(items) if items.is_empty() => Shape::List(Box::new(Shape::Leaf(Leaf::Nothing))),
         node => shape(node, how).ok()??,
     };
-    Some(datum(node, &shape, how))
+    let is_struct = || matches!(node, Node::Object(_)) && fits(&node, &shape, how);
+    (unfit == Unfit::Expanded || is_struct()).then(|| datum(node, &shape, how))
+}
+
+/// True when a value of this shape holds all of a node.
+fn fits(node: &Node<'_>, shape: &Shape<'_>, how: Expansion) -> bool {
+    match (node, shape) {
+        (Node::Null, _) => true,
+        (Node::Number(text), Shape::Leaf(leaf)) => Leaf::of(node) == *leaf && !is_beyond_64_bits(text),
+        (Node::Boolean(_) | Node::Text(_), Shape::Leaf(leaf)) => Leaf::of(node) == *leaf,
+        (Node::List(items), Shape::List(element)) => items.iter().all(|item| fits(item, element, how)),
+        (Node::Object(members), Shape::Object(shapes)) => {
+            members.iter().all(|(name, member)| match shapes.iter().find(|(known, _)| known == name) {
+                Some((_, shape)) => fits(member, shape, how),
+                None => matches!(self::shape(member, how), Ok(None)),
+            })
+        }
+        _ => false,
+    }
 }
 
 /// `None` for what vanishes.
@@ -131,7 +114,6 @@ fn element<'a>(items: &[Node<'a>], how: Expansion) -> Result<Shape<'a>, Refused>
         };
     };
     let kind = Leaf::of(first);
-    // Of arrays in an array, Debezium looks at the first alone.
     let Some(mut merged) = shape(first, how)? else { return Err(Refused) };
     for item in present {
         let is_same = match (first, item) {
@@ -142,8 +124,12 @@ fn element<'a>(items: &[Node<'a>], how: Expansion) -> Result<Shape<'a>, Refused>
         if !is_same {
             return Err(Refused);
         }
-        if let Some(shape) = shape(item, how)? {
-            merged.merge(shape);
+        match (first, shape(item, how)) {
+            // Of arrays in an array, the first alone makes the schema: the others need none of their own.
+            (Node::List(_), Ok(_)) => {}
+            (Node::List(_), Err(Refused)) if fits(item, &merged, how) => {}
+            (_, Ok(shape)) => shape.into_iter().for_each(|shape| merged.merge(shape)),
+            (_, Err(Refused)) => return Err(Refused),
         }
     }
     Ok(merged)
@@ -189,7 +175,7 @@ fn datum<'a>(node: Node<'a>, shape: &Shape<'a>, how: Expansion) -> Datum<'a> {
         (Node::Text(text), _) => Datum::Text(text),
         (Node::Number(text), _) => numeral(text),
         (Node::List(items), Shape::List(element)) => {
-            Datum::List(items.into_iter().map(|item| datum(item, element, how)).collect())
+            Datum::List(items.into_iter().map(|item| self::item(item, element, how)).collect())
         }
         (Node::Object(members), Shape::Object(shapes)) => {
             let mut members: Vec<_> = members.into_iter().map(|(name, node)| (name, Some(node))).collect();
@@ -205,6 +191,26 @@ fn datum<'a>(node: Node<'a>, shape: &Shape<'a>, how: Expansion) -> Datum<'a> {
             Ok(None) | Err(Refused) => Datum::Null,
         },
     }
+}
+
+/// An element of an array. What an array in it has and the first one has not, Debezium loses.
+fn item<'a>(node: Node<'a>, element: &Shape<'a>, how: Expansion) -> Datum<'a> {
+    let own = match &node {
+        Node::List(_) if !fits(&node, element, how) => shape(&node, how).ok().flatten(),
+        _ => None,
+    };
+    match own {
+        Some(own) => {
+            let mut shape = element.clone();
+            shape.merge(own);
+            datum(node, &shape, how)
+        }
+        None => datum(node, element, how),
+    }
+}
+
+fn is_beyond_64_bits(number: &str) -> bool {
+    !number.contains(['.', 'e', 'E']) && number.parse::<i64>().is_err()
 }
 
 /// As Java has it, unless digits would be lost.
@@ -243,7 +249,7 @@ mod tests {
 
     fn expanded(text: &str, nulls: Members, empty_arrays: Members) -> String {
         let mut out = Vec::new();
-        let datum = expand(text.as_bytes().into(), Expansion { nulls, empty_arrays });
+        let datum = expand(text.as_bytes().into(), Expansion { nulls, empty_arrays }, Unfit::Expanded);
         json::write(&datum, DecimalFormat::Base64, &mut out);
         String::from_utf8(out).unwrap()
     }
@@ -257,6 +263,10 @@ mod tests {
             (r#"{"a":[{"x":[]},{"x":[1]}]}"#, r#"{"a":[{"x":[]},{"x":[1]}]}"#),
             (r#"{"a":[1,"x"]}"#, r#""{\"a\":[1,\"x\"]}""#),
             (r#"{"a":[[],[1]]}"#, r#""{\"a\":[[],[1]]}""#),
+            (r#"{"a":[[1],[null],[]]}"#, r#"{"a":[[1],[null],[]]}"#),
+            (r#"{"a":[[[1]],[[]],[null]]}"#, r#"{"a":[[[1]],[[]],[null]]}"#),
+            (r#"{"a":[[{"x":1,"z":2}],[{"x":3},null]]}"#, r#"{"a":[[{"x":1,"z":2}],[{"x":3,"z":null},null]]}"#),
+            (r#"{"a":[[{"x":1}],[{"x":2,"n":null,"e":[]}]]}"#, r#"{"a":[[{"x":1}],[{"x":2}]]}"#),
             ("42", r#""42""#),
         ] {
             assert_eq!(expanded(text, Members::Ignored, Members::Ignored), expected);
@@ -274,8 +284,30 @@ mod tests {
             (r#"{"a":[{"x":1},{"x":"s"}]}"#, r#"{"a":[{"x":1},{"x":"s"}]}"#),
             (r#"{"a":[{"x":1},{"x":{"y":2}}]}"#, r#"{"a":[{"x":1},{"x":{"y":2}}]}"#),
             (r#"{"a":[{"x":{"p":1}},{"x":{"q":2}}]}"#, r#"{"a":[{"x":{"p":1,"q":null}},{"x":{"p":null,"q":2}}]}"#),
+            (r#"{"a":[[{"x":1}],[{"x":2,"y":3}]]}"#, r#"{"a":[[{"x":1}],[{"x":2,"y":3}]]}"#),
+            (r#"{"a":[[1],["x"],[[2]],[{"y":3}]]}"#, r#"{"a":[[1],["x"],[[2]],[{"y":3}]]}"#),
+            (r#"{"a":[[{"x":1}],[{"y":[1,"s"]}]]}"#, r#""{\"a\":[[{\"x\":1}],[{\"y\":[1,\"s\"]}]]}""#),
         ] {
             assert_eq!(expanded(text, Members::Ignored, Members::Ignored), expected);
+        }
+    }
+
+    #[test]
+    fn a_document_without_a_struct_stays_a_text_where_text_is_written() {
+        let how = Expansion { nulls: Members::Ignored, empty_arrays: Members::Ignored };
+        for (text, is_left) in [
+            (r#"{"a":[[1],[null]],"b":[{"x":1},{"y":null}]}"#, false),
+            (r#"{"a":[{"x":{"p":1}},{"x":{"q":2}}]}"#, false),
+            (r#"{"a":[[1],["x"]]}"#, true),
+            (r#"{"a":[[1],[3000000000]]}"#, true),
+            (r#"{"a":[[{"x":1}],[{"x":2,"y":3}]]}"#, true),
+            (r#"{"a":[{"x":[1]},{"x":["s"]}]}"#, true),
+            (r#"{"a":[{"x":1},{"x":"s"}]}"#, true),
+            (r#"{"a":99999999999999999999}"#, true),
+            ("[1,2]", true),
+        ] {
+            let datum = expand(text.as_bytes().into(), how, Unfit::Left);
+            assert_eq!(matches!(datum, Datum::Text(_)), is_left, "{text}");
         }
     }
 

@@ -94,13 +94,28 @@ fn base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A string as Jackson escapes it: what UTF-16 needs two units for, as two units.
+/// A string as Jackson writes it to bytes: what UTF-16 needs two units for, as two units.
 pub(super) fn string(text: &[u8], out: &mut Vec<u8>) {
+    escaped(text, out, |code, _, out| {
+        let code = code - 0x1_0000;
+        unit(0xD800 + (code >> 10), out);
+        unit(0xDC00 + (code & 0x3FF), out);
+    });
+}
+
+/// A string as Jackson writes it to text, where every character is itself.
+pub(super) fn string_in_text(text: &[u8], out: &mut Vec<u8>) {
+    escaped(text, out, |_, char, out| out.extend_from_slice(char));
+}
+
+/// `\uD83D`
+fn unit(unit: u32, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let unit = |unit: u32, out: &mut Vec<u8>| {
-        out.extend_from_slice(b"\\u");
-        out.extend((0..4).rev().map(|at| HEX[(unit >> (at * 4) & 0xF) as usize]));
-    };
+    out.extend_from_slice(b"\\u");
+    out.extend((0..4).rev().map(|at| HEX[(unit >> (at * 4) & 0xF) as usize]));
+}
+
+fn escaped(text: &[u8], out: &mut Vec<u8>, wide: impl Fn(u32, &[u8], &mut Vec<u8>)) {
     out.push(b'"');
     let mut at = 0;
     while at < text.len() {
@@ -121,11 +136,7 @@ pub(super) fn string(text: &[u8], out: &mut Vec<u8>) {
             (12, _) => out.extend_from_slice(b"\\f"),
             (13, _) => out.extend_from_slice(b"\\r"),
             (..0x20, _) => unit(u32::from(byte), out),
-            (0xF0.., _) => {
-                let code = code - 0x1_0000;
-                unit(0xD800 + (code >> 10), out);
-                unit(0xDC00 + (code & 0x3FF), out);
-            }
+            (0xF0.., _) => wide(code, char, out),
             // Half of a surrogate pair.
             (0xED, [_, next, _]) if *next >= 0xA0 => unit(0xD000 + code, out),
             _ => out.extend_from_slice(char),

@@ -20,6 +20,7 @@ mod time;
 mod topic;
 
 use datum::Datum;
+use expand::Unfit;
 use topic::Topic;
 
 use super::value::Value;
@@ -45,6 +46,7 @@ pub(super) struct Debezium {
     partition: Vec<Placed>,
     missing: Missing,
     expansion: Option<Expansion>,
+    unfit: Unfit,
     tombstone: Tombstone,
     has_time: bool,
 }
@@ -86,6 +88,7 @@ impl Debezium {
             partition,
             missing: options.missing,
             expansion: options.expansion,
+            unfit: if writes_text(&options.value) { Unfit::Left } else { Unfit::Expanded },
             tombstone: options.tombstone,
             has_time: columns.timestamp.is_some(),
         }
@@ -104,7 +107,11 @@ impl Debezium {
     /// False when there is no key.
     #[inline]
     pub(super) fn key(&self, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
-        convert(&self.key, &self.datum(row, Place::AGGREGATE_ID)?, out)
+        let key = self.datum(row, Place::AGGREGATE_ID)?;
+        if self.has_no_bytes(row, Place::AGGREGATE_ID, &self.key, &key) {
+            return Ok(false);
+        }
+        convert(&self.key, &key, out)
     }
 
     pub(super) fn headers(&self, row: &Row<'_>, out: &mut Headers) -> Result<(), String> {
@@ -149,12 +156,11 @@ impl Debezium {
         if self.tombstone == Tombstone::Empty && payload.is_blank() {
             return Ok(Value::None);
         }
+        if self.members.is_empty() && self.has_no_bytes(row, Place::PAYLOAD, &self.value, &payload) {
+            return Ok(Value::None);
+        }
         let payload = match (self.expansion, payload) {
-            (Some(how), Datum::Text(text)) => match expand::expand(text.clone(), how) {
-                // As text, JSON is better than what Java prints of it, and Debezium leaves it, too.
-                odd if self.value == Converter::Text && expand::is_beyond_debezium(&odd) => Datum::Text(text),
-                expanded => expanded,
-            },
+            (Some(how), Datum::Text(text)) => expand::expand(text, how, self.unfit),
             (_, payload) => payload,
         };
         let value = if self.members.is_empty() { payload } else { self.envelope(row, payload)? };
@@ -197,6 +203,13 @@ impl Debezium {
         }
     }
 
+    /// `BinaryDataConverter` hands a NULL on to its delegate, which may write a word for it, unless the column is one of bytes.
+    fn has_no_bytes(&self, row: &Row<'_>, place: Place, converter: &Converter, datum: &Datum<'_>) -> bool {
+        matches!(converter, Converter::Binary(_))
+            && *datum == Datum::Null
+            && datum::is_bytes(row.type_of(place), &self.modes)
+    }
+
     fn header(&self, name: &str, datum: &Datum<'_>, out: &mut Headers) -> Result<(), String> {
         let mut written = Ok(true);
         out.push_with(name, |bytes| written = convert(&self.header, datum, bytes));
@@ -220,6 +233,15 @@ fn context(prefix: &str, converter: &Converter) -> Vec<(&'static str, Vec<u8>)> 
         out
     };
     named.map(|(name, text)| (name, written(text))).to_vec()
+}
+
+/// True when `StringConverter` writes what is not bytes.
+fn writes_text(converter: &Converter) -> bool {
+    match converter {
+        Converter::Text => true,
+        Converter::Binary(Some(delegate)) => writes_text(delegate),
+        Converter::Simple | Converter::Json(_) | Converter::Bytes | Converter::Binary(None) => false,
+    }
 }
 
 /// Appends what a converter makes of a value; false when that is nothing.

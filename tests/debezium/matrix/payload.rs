@@ -45,6 +45,20 @@ const MERGED: &[&str] = &[
     r#"{"a":[{"id":1,"note":"x"},{"id":2}]}"#,
 ];
 
+/// Arrays in arrays, of which Debezium looks at the first alone.
+const NESTED: &[&str] = &[
+    r#"{"m":[[1],[null]]}"#,
+    r#"{"m":[[1],[],null,[2,3]]}"#,
+    r#"{"m":[[[1]],[[]],[null]]}"#,
+    r#"{"a":[[{"x":1,"z":"s"}],[{"x":2},null]]}"#,
+    r#"{"a":[[{"x":1}],[{"x":2,"n":null,"e":[]}]]}"#,
+    r#"{"a":[[{"x":1},{"y":2}],[]]}"#,
+    r#"{"a":[[null],[1]]}"#,
+];
+
+/// Such of them whose other arrays have members that the first one has not.
+const NESTED_WITH_MORE: &[&str] = &[r#"{"a":[[{"x":1}],[{"x":2,"y":3}]]}"#, r#"{"a":[[{"x":1}],[{"y":3},{"z":4}]]}"#];
+
 /// Documents that are left as they are, or that only `json` and `text` can hold.
 const ODD_DOCUMENTS: &[&str] = &[
     r#"{"a":1,"a":2}"#,
@@ -129,6 +143,12 @@ fn expansions() -> Vec<Case> {
         with(placed(expanded("merged_objects_expanded_in_an_envelope", "text")), MERGED),
         with(keeps_nulls(expanded("merged_objects_expanded_with_nulls", "text")), MERGED),
         with(keeps_empties(expanded("merged_objects_expanded_with_empty_arrays", "text")), MERGED),
+        with(expanded("nested_arrays_expanded_from_text", "text"), NESTED),
+        with(expanded("nested_arrays_expanded_as_text", "text").value(As::Text), NESTED),
+        // With nulls, the last one's first array is of bytes, and the task ends at a number.
+        with(keeps_nulls(expanded("nested_arrays_expanded_with_nulls", "text")), &NESTED[..6]),
+        with(expanded("nested_objects_expanded_from_text", "text"), NESTED_WITH_MORE),
+        with(expanded("nested_objects_expanded_as_text", "text").value(As::Text), NESTED_WITH_MORE),
         with(expanded("odd_documents_expanded_from_text", "text"), ODD_DOCUMENTS),
         with(expanded("odd_documents_expanded_from_json", "json"), ODD_DOCUMENTS),
         with(expanded("odd_documents_expanded_with_schemas", "text").value(As::Schema), ODD_DOCUMENTS),
@@ -178,12 +198,24 @@ fn fatal_expansions() -> Vec<Case> {
     };
     let survived = |name: &str, document: &str| with(expanded(name, "text").value(As::Text), &[document]);
     const CONFLICT: &str = r#"{"a":[{"x":1},{"x":"s"}]}"#;
+    const NESTED_CONFLICT: &str = r#"{"a":[[1],["x"]]}"#;
+    const INNER_CONFLICT: &str = r#"{"a":[{"x":[1]},{"x":["s"]}]}"#;
     const BIG: &str = r#"{"a":99999999999999999999}"#;
     vec![
         fatal("an_array_at_the_top_expanded", "[1,2]"),
         fatal("an_array_of_objects_at_the_top_expanded", r#"[{"a":1}]"#),
         fatal("a_big_integer_expanded", BIG),
         fatal("members_of_two_types_expanded", CONFLICT),
+        fatal("members_of_two_types_in_nested_arrays_expanded", NESTED_CONFLICT),
+        fatal("members_of_two_types_in_inner_arrays_expanded", INNER_CONFLICT),
+        survived("members_of_two_types_in_nested_arrays_as_text", NESTED_CONFLICT),
+        survived("members_of_two_types_in_inner_arrays_as_text", INNER_CONFLICT),
+        with(
+            expanded("members_of_two_types_as_text_by_a_delegate", "text")
+                .value(As::Class(BINARY))
+                .set("value.converter.delegate.converter.type", STRING),
+            &[CONFLICT, NESTED_CONFLICT, BIG, "[1,2]"],
+        ),
         survived("an_array_at_the_top_expanded_as_text", "[1,2]"),
         survived("a_big_integer_expanded_as_text", BIG),
         survived("members_of_two_types_expanded_as_text", CONFLICT),
@@ -252,8 +284,70 @@ fn converters() -> Vec<Case> {
     let bytes = |name: &str| Case::new(name).column("payload", "bytea").value(As::Class(BYTES));
     let binary = |name: &str| Case::new(name).value(As::Class(BINARY));
     let delegate = |case: Case, class: &str| case.set("value.converter.delegate.converter.type", class);
+    let to_json = |case: Case, part: &str| {
+        let option = format!("{part}.converter.delegate.converter.type");
+        case.set(&option, JSON).set(&format!("{option}.schemas.enable"), "false")
+    };
     const RAW: &[&str] = &["'\\x00ff10'", "'\\x'", "'text'", "null"];
     vec![
+        to_json(binary("hex_for_the_binary_converter_with_delegate"), "value")
+            .column("payload", "bytea")
+            .set("binary.handling.mode", "hex")
+            .rows("payload", RAW),
+        to_json(binary("decimals_for_the_binary_converter"), "value")
+            .column("payload", "numeric(10,2)")
+            .rows("payload", &["'1.10'", "'NaN'", "null"]),
+        to_json(binary("numerics_for_the_binary_converter"), "value")
+            .column("payload", "numeric")
+            .rows("payload", &["'1.10'", "'NaN'", "null"]),
+        to_json(binary("decimals_as_text_for_the_binary_converter"), "value")
+            .column("payload", "numeric(10,2)")
+            .set("decimal.handling.mode", "string")
+            .rows("payload", &["'1.10'", "null"]),
+        to_json(binary("money_for_the_binary_converter"), "value")
+            .column("payload", "money")
+            .rows("payload", &["'1.10'", "null"]),
+        to_json(binary("bits_for_the_binary_converter"), "value")
+            .column("payload", "bit(12)")
+            .rows("payload", &["b'100000000011'", "null"]),
+        to_json(binary("a_bit_for_the_binary_converter"), "value")
+            .column("payload", "bit(1)")
+            .rows("payload", &["b'1'", "null"]),
+        to_json(binary("varbits_for_the_binary_converter"), "value")
+            .column("payload", "varbit")
+            .rows("payload", &["b'101'", "null"]),
+        to_json(Case::new("a_bytea_key_for_the_binary_converter").key(As::Class(BINARY)), "key")
+            .column("k", "bytea")
+            .set("table.field.event.key", "k")
+            .rows("k", &["'\\x00ff'", "null"]),
+        to_json(Case::new("a_text_key_for_the_binary_converter").key(As::Class(BINARY)), "key")
+            .rows("aggregateid", &["'k'", "null"]),
+        binary("null_text_for_the_binary_converter").column("payload", "text").fatal(&[("payload", "null")]),
+        Case::new("bytes_for_the_byte_buffer_converter")
+            .column("payload", "bytea")
+            .value(As::Class("io.debezium.converters.ByteBufferConverter"))
+            .refused(),
+        to_json(Case::new("bytes_for_debeziums_byte_array_converter"), "value")
+            .column("payload", "bytea")
+            .value(As::Class("io.debezium.converters.ByteArrayConverter"))
+            .rows("payload", RAW),
+        Case::new("converters_by_their_simple_names")
+            .key(As::Class("StringConverter"))
+            .value(As::Class("JsonConverter"))
+            .set("value.converter.schemas.enable", "false")
+            .header(As::Class("SimpleHeaderConverter"))
+            .place("type:header")
+            .row(&[]),
+        Case::new("converters_by_their_shortest_names")
+            .key(As::Class("String"))
+            .value(As::Class("Json"))
+            .set("value.converter.schemas.enable", "false")
+            .header(As::Class("Simple"))
+            .place("type:header")
+            .row(&[]),
+        Case::new("a_text_in_utf8_by_another_name")
+            .set("key.converter.converter.encoding", "UTF8")
+            .rows("aggregateid", &["'é'", "'😀'"]),
         bytes("bytes_as_they_are").rows("payload", RAW),
         bytes("bytes_as_they_are_with_tombstones").set("route.tombstone.on.empty.payload", "true").rows("payload", RAW),
         bytes("text_for_the_byte_converter").column("payload", "text").fatal(&[]),

@@ -63,6 +63,10 @@ fn placements() -> Vec<Case> {
         placed("the_old_name_for_missing_columns_is_ignored", "missing:header")
             .set("table.fields.additional.error.on.missing", "false")
             .fatal(&[]),
+        placed("the_old_name_for_the_key_is_ignored", "type:header")
+            .column("k", "text")
+            .set("table.field.event.payload.id", "k")
+            .rows("k", &["'other'"]),
         placed("an_unknown_placement", "type:footer").fatal(&[]),
         placed("a_placement_of_one_part", "type").refused(),
         placed("a_placement_of_four_parts", "type:header:a:b").refused(),
@@ -109,6 +113,7 @@ fn versions() -> Vec<Case> {
     vec![
         versioned("a_schema_version", "int4").rows("v", &["1", "2", "1"]),
         versioned("a_schema_version_without_schemas", "int4").value(As::Json).rows("v", &["1"]),
+        versioned("a_schema_version_of_a_wider_type_without_schemas", "int8").value(As::Json).fatal(&[("v", "1")]),
         versioned("a_schema_version_without_an_envelope", "int4").place("type:header").rows("v", &["1"]),
         versioned("a_schema_version_of_null", "int4").rows("v", &["null"]),
         versioned("a_schema_version_of_a_wider_type", "int8").fatal(&[("v", "1")]),

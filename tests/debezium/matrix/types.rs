@@ -121,6 +121,12 @@ const TYPES: &[Type] = &[
     made("domain_text", "{case}_t", "create domain {case}_t as varchar(40)", &["'d-1'", "null"]),
     made("domain_int", "{case}_t", "create domain {case}_t as int4 check (value > 0)", &["7", "null"]),
     made("domain_numeric", "{case}_t", "create domain {case}_t as numeric(10,2)", &["'1.10'", "null"]),
+    made(
+        "domain_timestamp",
+        "{case}_t",
+        "create domain {case}_t as timestamp(3)",
+        &["'2024-02-29 12:34:56.789'", "null"],
+    ),
     made("citext", "citext", "create extension if not exists citext", &["'MiXed'", "null"]),
     made(
         "hstore",
@@ -137,6 +143,7 @@ const TYPES: &[Type] = &[
     of("bit_8", "bit(8)", &["b'10000001'", "b'00000000'", "null"]),
     of("bit_12", "bit(12)", &["b'100000000011'", "null"]),
     of("varbit", "varbit(16)", &["b'101'", "b'1111111100000001'", "null"]),
+    of("varbit_1", "varbit(1)", &["b'1'", "b'0'", "null"]),
     of("text_array", "text[]", &["'{a,\"b c\",NULL,\"\\\"\"}'", "'{}'", "null"]),
     of("int_array", "int4[]", &["'{1,2,NULL}'", "'{}'", "'{{1,2},{3,4}}'", "null"]),
     of("bigint_array", "int8[]", &["'{9223372036854775807}'", "null"]),
@@ -146,6 +153,16 @@ const TYPES: &[Type] = &[
     of("numeric_array", "numeric(10,2)[]", &["'{1.10,2}'", "null"]),
     of("date_array", "date[]", &["'{2024-02-29}'", "null"]),
     of("timestamptz_array", "timestamptz[]", &["'{2024-02-29 12:34:56+02}'", "null"]),
+    of("int4range_array", "int4range[]", &["'{\"[1,5)\",empty,NULL}'", "null"]),
+    of("tstzrange_array", "tstzrange[]", &["array['[2024-02-29 12:34:56+02,)'::tstzrange]", "null"]),
+    of("time_array", "time[]", &["'{12:34:56.789012}'", "null"]),
+    of("timestamp_array", "timestamp[]", &["'{2024-02-29 12:34:56.789012}'", "null"]),
+    made(
+        "hstore_array",
+        "hstore[]",
+        "create extension if not exists hstore",
+        &["array['a=>1, b=>NULL'::hstore, '', null]", "'{}'", "null"],
+    ),
     of("jsonb_array", "jsonb[]", &["array['{\"a\":1}'::jsonb]", "null"]),
     of("int4range", "int4range", &["'[1,5)'", "'empty'", "null"]),
     of("tstzrange", "tstzrange", &["'[2024-02-29 12:34:56+02,)'", "null"]),
@@ -160,7 +177,7 @@ const MODES: &[(&str, &str, &[&str])] = &[
     ("binary.handling.mode", "base64", &["bytea"]),
     ("binary.handling.mode", "base64-url-safe", &["bytea"]),
     ("binary.handling.mode", "hex", &["bytea"]),
-    ("hstore.handling.mode", "map", &["hstore"]),
+    ("hstore.handling.mode", "map", &["hstore", "hstore_array"]),
     ("interval.handling.mode", "string", &["interval"]),
     ("time.precision.mode", "adaptive_time_microseconds", &["date", "time", "time_3", "timestamp", "timestamp_3"]),
     ("time.precision.mode", "connect", &["date", "time", "timestamp", "timestamp_3", "timestamptz"]),
@@ -239,6 +256,11 @@ fn odd() -> Vec<Case> {
         odd("timestamp_with_nanoseconds_out_of_range", "timestamp")
             .set("time.precision.mode", "nanoseconds")
             .row(&[("x", "'9999-12-31 00:00:00'")]),
+        odd("an_interval_that_a_double_cannot_hold", "interval")
+            .rows("x", &["'1.001 s'", "'-00:00:01.001'", "'2.5 s'"]),
+        odd("an_hstore_beyond_16_bits", "hstore")
+            .before("create extension if not exists hstore")
+            .row(&[("x", "'\"a😀\"=>\"é😀\"'")]),
         odd("time_at_the_end_of_the_day", "time").row(&[("x", "'24:00:00'")]),
         odd("double_with_many_digits", "double precision").rows(
             "x",

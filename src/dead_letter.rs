@@ -13,6 +13,8 @@ use crate::receipt::Fate;
 
 /// A column up to this size is kept of an event that is too large as a whole.
 pub const SMALL: usize = 4096;
+/// So many characters are kept of what is said of an event: it may quote a whole column.
+pub const MESSAGE: usize = 1000;
 
 /// What is stored of a rejected event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +37,16 @@ pub struct DeadLetter {
     pub not_kept: Vec<String>,
     /// Why it was rejected.
     pub rejection: Rejection,
+    /// The number of the transaction that inserted its row, where that is to be marked.
+    pub xid: Option<u32>,
 }
 
 impl DeadLetter {
     /// What it takes of memory until it is stored.
     pub fn weight(&self) -> u64 {
         let column = |column: &Column| column.name.len() + column.value.as_ref().map_or(0, Vec::len) + 100;
-        1000 + self.columns.iter().map(column).sum::<usize>() as u64
+        let columns: usize = self.columns.iter().map(column).sum();
+        1000 + (columns + self.rejection.message.len()) as u64
     }
 
     /// Leaves large columns out, for whoever does not take them: only the table has them then. False when there are none, and of
@@ -155,6 +160,19 @@ pub struct Rejection {
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
+}
+
+impl Rejection {
+    /// A message that is too long for people is cut.
+    pub fn new(reason: &'static str, mut message: String) -> Rejection {
+        if let Some((end, _)) = message.char_indices().nth(MESSAGE) {
+            message.truncate(end);
+            // In ASCII, which every database can hold.
+            message.push_str("...");
+            message.shrink_to_fit();
+        }
+        Rejection { reason, message }
+    }
 }
 
 impl fmt::Display for Rejection {
@@ -277,7 +295,22 @@ mod tests {
             columns: vec![column("id", 1), column("payload", SMALL + 1), column("note", SMALL)],
             not_kept: Vec::new(),
             rejection: Rejection { reason: "too_large", message: "no".into() },
+            xid: None,
         }
+    }
+
+    #[test]
+    fn a_message_that_quotes_a_whole_column_is_cut_between_characters_and_counts() {
+        let cut = |message: &str| Rejection::new("topic", message.to_owned()).message;
+        let most = "ü".repeat(MESSAGE);
+        assert_eq!(
+            [cut("no"), cut(&most), cut(&format!("{most}üü"))],
+            ["no".to_owned(), most.clone(), most.clone() + "..."]
+        );
+        let (short, mut long) = (letter(Origin::Messages("outbox".into())), letter(Origin::Messages("outbox".into())));
+        long.rejection = Rejection::new("topic", "x".repeat(100_000));
+        assert_eq!(long.weight() - short.weight(), MESSAGE as u64 + 1);
+        assert!(long.rejection.message.capacity() < 2 * MESSAGE);
     }
 
     #[test]

@@ -102,8 +102,10 @@ pub struct Ledger {
     inflight: u64,
     parking: u64,
     writing: u64,
-    /// What is in flight, being parked or to be written takes of memory.
+    /// What is in flight or being parked takes of memory.
     held_bytes: u64,
+    /// What receipts that are to be written take of memory.
+    owed_bytes: u64,
     lost: u64,
 }
 
@@ -158,6 +160,7 @@ impl Ledger {
             parking: 0,
             writing: 0,
             held_bytes: 0,
+            owed_bytes: 0,
             lost: 0,
         }
     }
@@ -213,7 +216,7 @@ impl Ledger {
         slot.state = State::Settled;
         let entry = slot.entry;
         self.writing -= 1;
-        self.held_bytes -= entry.weight;
+        self.owed_bytes -= entry.weight;
         self.advance();
         Some(entry)
     }
@@ -287,7 +290,7 @@ impl Ledger {
             slot.entry.weight = weight;
         }
         self.writing += 1;
-        self.held_bytes += weight;
+        self.owed_bytes += weight;
         self.advance();
     }
 
@@ -374,14 +377,20 @@ impl Ledger {
         self.inflight + self.parking == 0
     }
 
-    /// True when so much more would be too much. What is too much alone has its turn when nothing else is held.
+    /// True when so much more would be too much. What finds no room has its turn when nothing else is on its way, whatever receipts
+    /// are owed: one of them may be owed for as long as somebody holds its row. Alone they may not take all of the memory.
     pub fn is_full(&self, weight: u64, most: u64) -> bool {
-        self.held_bytes > 0 && self.held_bytes + weight > most
+        self.owed_bytes >= most || !self.is_idle() && self.held_bytes + self.owed_bytes + weight > most
     }
 
-    /// What is on its way or to be written takes of memory.
+    /// What is on its way takes of memory.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
+    }
+
+    /// What receipts that are to be written take of memory.
+    pub fn owed_bytes(&self) -> u64 {
+        self.owed_bytes
     }
 
     /// Everything before this position was read and is settled, but for receipts.
@@ -520,12 +529,12 @@ mod tests {
         assert!(ledger.settle(second).is_some_and(|answered| answered.receipt.is_none()));
         assert_eq!((written.id.as_str(), ledger.confirmed(), ledger.writing()), ("1", Lsn(5), 1));
         assert_eq!(ledger.frontier(), Position { commit: Lsn(20), row: 2 }, "letters need not wait for it");
-        assert!(ledger.is_idle() && ledger.held_bytes() > 0);
+        assert!(ledger.is_idle() && ledger.held_bytes() == 0 && ledger.owed_bytes() > 0);
         ledger.renew();
         ledger.resume(Lsn(5));
         assert_eq!((ledger.known(entry(10, 1).position), ledger.lost()), (Known::Held, 0));
         assert!(ledger.is_writing(number) && ledger.written(number).is_some());
-        assert_eq!((ledger.confirmed(), ledger.held_bytes(), ledger.span()), (Lsn(25), 0, 0));
+        assert_eq!((ledger.confirmed(), ledger.owed_bytes(), ledger.span()), (Lsn(25), 0, 0));
         assert!(!ledger.is_writing(number) && ledger.written(number).is_none());
     }
 
@@ -538,6 +547,29 @@ mod tests {
         assert_eq!((ledger.confirmed(), ledger.parking(), ledger.writing()), (Lsn(5), 0, 1));
         ledger.restart(Lsn(40));
         assert_eq!((ledger.is_writing(number), ledger.written(number).is_some(), ledger.writing()), (false, false, 0));
+    }
+
+    #[test]
+    fn what_must_pass_alone_does_not_wait_for_a_row_that_somebody_holds() {
+        const MOST: u64 = 1000;
+        let mut ledger = Ledger::new(Lsn(5));
+        let owe = |ledger: &mut Ledger, commit| {
+            let ticket = ledger.issue(entry(commit, 1), Some(receipt("1")));
+            assert!(ledger.settle(ticket).is_some());
+        };
+        owe(&mut ledger, 10);
+        assert!(!ledger.is_full(MOST, MOST), "nothing is on its way");
+        let large = ledger.issue(Entry { weight: MOST, ..entry(20, 1) }, None);
+        assert!(ledger.is_full(1, MOST));
+        ledger.settle(large);
+        let large = ledger.park(Entry { weight: MOST, ..entry(30, 1) }, None);
+        assert!(ledger.is_full(1, MOST));
+        ledger.parked(large);
+        // What is owed is in memory, too, and has a bound of its own.
+        (4..9).for_each(|commit| owe(&mut ledger, commit * 10));
+        assert!(ledger.owed_bytes() < MOST && !ledger.is_full(MOST, MOST));
+        owe(&mut ledger, 90);
+        assert!(ledger.owed_bytes() >= MOST && ledger.is_full(1, MOST));
     }
 
     #[test]
@@ -772,8 +804,9 @@ mod tests {
                 }
                 prop_assert_eq!(ledger.confirmed(), naive.confirmed());
                 prop_assert_eq!(ledger.inflight(), inflight.len() as u64);
-                let held = 10 * inflight.len() as u64 + writing.len() as u64 * receipt("7").weight();
-                prop_assert_eq!((ledger.held_bytes(), ledger.writing()), (held, writing.len() as u64));
+                let owed = writing.len() as u64 * receipt("7").weight();
+                prop_assert_eq!((ledger.owed_bytes(), ledger.writing()), (owed, writing.len() as u64));
+                prop_assert_eq!(ledger.held_bytes(), 10 * inflight.len() as u64);
                 prop_assert_eq!(ledger.lost(), lost.len() as u64);
                 for (index, commit) in commits.iter().enumerate() {
                     let known = ledger.known(entry(*commit, 1).position);

@@ -318,6 +318,7 @@ impl Pipeline {
             return Flow::Held;
         }
         let kept = self.outbox.keep(given, self.settings.limits.event);
+        let is_marked = self.row_of_letter(&kept.origin, event.as_ref()).is_some();
         let letter = DeadLetter {
             position,
             committed_at,
@@ -328,6 +329,7 @@ impl Pipeline {
             columns: kept.columns,
             not_kept: kept.not_kept,
             rejection,
+            xid: is_marked.then(|| self.outbox.xid()),
         };
         let weight = letter.weight();
         if self.ledger.is_full(weight, self.settings.limits.memory) {
@@ -529,7 +531,7 @@ impl Pipeline {
 
     /// Routes the letter anew and offers it; or says what became of it, if anybody knows.
     fn offer_letter(&mut self, letter: &Claimed, sink: &mut impl Sink) -> Result<(), Option<Outcome>> {
-        let rejected = |reason, message| Err(Some(Outcome::Rejected(Rejection { reason, message })));
+        let rejected = |reason, message| Err(Some(Outcome::Rejected(Rejection::new(reason, message))));
         let row = match self.outbox.restore(letter) {
             Ok(row) => row,
             Err(Rejection { reason, message }) => return rejected(reason, message),
@@ -689,7 +691,7 @@ impl Letters {
 /// What a broker's refusal of an event that was alone is written down as.
 pub(super) fn refusal(failure: &Failure) -> Rejection {
     let message = format!("topic \"{}\" refused it: {}", failure.topic, failure.message);
-    Rejection { reason: "refused", message }
+    Rejection::new("refused", message)
 }
 
 /// What is wrong with an event of so many bytes, if that is too much.

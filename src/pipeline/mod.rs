@@ -180,6 +180,8 @@ pub struct Pipeline {
     careful: Careful,
     letters: Letters,
     receipts: Receipts,
+    /// Rows of letters that were tried do not say yet what became of them.
+    owes_letters: bool,
     stopping: Option<Stopping>,
     /// What shall hold from the next transaction on.
     reload: Option<Box<Reload>>,
@@ -217,6 +219,7 @@ impl Pipeline {
         Pipeline {
             letters: Letters::new(settings.dead_letter.clone()),
             receipts: Receipts::new(outboxes),
+            owes_letters: false,
             lease_lasts: settings.lease(),
             publication: publication.to_owned(),
             outbox: Outbox::new(outboxes, layout).within(&settings.limits),
@@ -584,7 +587,9 @@ impl Pipeline {
         // What was settled after a session broke is told in another one.
         let untold = stopping.reading && self.session.is_none() && repeats > 0;
         let nothing_open = self.ledger.is_idle() && self.ledger.writing() == 0;
-        let settled = nothing_open && !self.letters.is_trying() && !self.producer.is_renewing() && !untold;
+        let owes = self.owes_letters
+            || self.actions.iter().any(|action| matches!(action, Action::SettleLetter { receipt: Some(_), .. }));
+        let settled = nothing_open && !owes && !self.letters.is_trying() && !self.producer.is_renewing() && !untold;
         if (settled && !(reads && self.outbox.in_transaction())) || now >= stopping.deadline {
             stopping.done = true;
             self.actions.push_back(Action::Stop);

@@ -59,6 +59,12 @@ impl Pipeline {
         self.ledger.is_writing(number)
     }
 
+    /// Whether receipts that came with `Action::SettleLetter` are still to be written: they are in no ledger, and a stop waits for
+    /// them. Say it before `tick`.
+    pub fn owes_letters(&mut self, owes: bool) {
+        self.owes_letters = owes;
+    }
+
     /// What is to be written when the letter is stored.
     pub(super) fn receipt_of_letter(&self, letter: &DeadLetter) -> Option<Box<Receipt>> {
         let attempts = u32::from(letter.rejection.reason != BEHIND);

@@ -15,14 +15,13 @@ use super::{Relay, jittered};
 use crate::config::{self, Order, UnknownTopic};
 use crate::dead_letter::{Claimed, Column, DeadLetter, KnownLetter, OpenLane, Outcome, Rejection};
 use crate::error::{Error, Result};
-use crate::lsn::Position;
+use crate::lsn::{Lsn, Position};
 use crate::pipeline::{Loaded, Pipeline};
 use crate::receipt::Receipt;
 use crate::sink::{Failure, Untried, Whose};
 use crate::source::System;
 use crate::source::catalog::{self, Claim, Desk, LetterCounts, SettledLetter};
 use crate::status::{DeadLetters, Reason};
-pub(super) use counter::await_standbys;
 use counter::{CLAIM, Looking, complete, connect, load, remember, settle, store};
 
 /// So many letters are stored, settled or claimed at a time.
@@ -46,6 +45,8 @@ const PUT_BACK: Duration = Duration::from_secs(5);
 pub(super) struct Clerk {
     letters: VecDeque<Parcel>,
     load: Option<(u64, Position)>,
+    /// For what standbys are waited for with this question, which was asked before.
+    load_behind: Option<((u64, Position), Lsn)>,
     settle: Vec<Settling>,
     /// Topics to be remembered.
     topics: Vec<String>,
@@ -78,6 +79,8 @@ struct Parcel {
     letter: DeadLetter,
     /// On its way to the topic of letters, by this producer.
     sent: Option<u32>,
+    /// It is in the database, and standbys are waited for, up to here.
+    stored: Option<Lsn>,
 }
 
 struct Settling {
@@ -120,9 +123,10 @@ enum Kind {
 
 /// What an errand came back with.
 pub(super) enum Errand {
-    /// By whose walsender.
-    Stored(i32, Vec<u64>, Result<Claim>),
-    Loaded(u64, Result<Stock>),
+    /// By whose walsender; and where the WAL ended when they were stored.
+    Stored(i32, Vec<u64>, Option<Lsn>, Result<Claim>),
+    /// Likewise, for this question.
+    Loaded((u64, Position), Option<Lsn>, Result<Stock>),
     /// So many, from the oldest on.
     Settled(i32, usize, Result<Claim>),
     /// So many, from the oldest on.
@@ -171,6 +175,7 @@ impl Clerk {
         Clerk {
             letters: VecDeque::new(),
             load: None,
+            load_behind: None,
             settle: Vec::new(),
             topics: Vec::new(),
             pause: Pause::None,
@@ -225,7 +230,7 @@ impl Relay {
         let Rejection { reason, message } = &letter.rejection;
         tracing::warn!(event, position = %letter.position, reason, error = message, "the event is parked");
         let system = self.system.expect("rows come in a session");
-        self.clerk.letters.push_back(Parcel { number, system, letter, sent: None });
+        self.clerk.letters.push_back(Parcel { number, system, letter, sent: None, stored: None });
     }
 
     pub(super) fn load_letters(&mut self, serial: u64, from: Position) {
@@ -415,8 +420,12 @@ impl Relay {
         let is_late = now >= self.clerk.look_at + LOOK_OPEN;
         let others_wait = !self.settled(1, now).is_empty() || self.clerk.has_more(&self.pipeline);
         let may_store = is_in_database && !is_late && !(self.clerk.stored_last && others_wait);
-        if let Some((serial, from)) = self.clerk.load {
-            self.errand(async move { Errand::Loaded(serial, load(wanted, desk, from).await) });
+        if let Some(question) = self.clerk.load {
+            let end = self.clerk.load_behind.filter(|(of, _)| *of == question).map(|(_, end)| end);
+            self.errand(async move {
+                let (end, result) = load(wanted, desk, question.1, end).await;
+                Errand::Loaded(question, end, result)
+            });
         } else if !self.clerk.troubles.contains_key(&Kind::Settle) && self.send_outcomes(&desk, &wanted)
             || may_store && self.send_letters(&desk, &wanted)
             || !is_late && self.send_outcomes(&desk, &wanted)
@@ -479,14 +488,18 @@ impl Relay {
             bytes += parcel.letter.weight();
             first || bytes <= BATCH_BYTES
         };
-        let batch: Vec<Parcel> = self.clerk.letters.iter().take(most).take_while(fits).cloned().collect();
+        // Those that only wait for standbys wait by themselves, before the others.
+        let is_stored = self.clerk.letters.front().is_some_and(|parcel| parcel.stored.is_some());
+        let alike = self.clerk.letters.iter().take(most).take_while(|parcel| parcel.stored.is_some() == is_stored);
+        let batch: Vec<Parcel> = alike.take_while(fits).cloned().collect();
         if batch.is_empty() {
             return false;
         }
         let (desk, wanted, patience) = (desk.clone(), wanted.clone(), self.patience_with_letters());
         self.errand(async move {
             let numbers = batch.iter().map(|parcel| parcel.number).collect();
-            Errand::Stored(desk.pid, numbers, store(wanted, desk, batch, patience).await)
+            let (pid, (end, result)) = (desk.pid, store(wanted, desk, batch, patience).await);
+            Errand::Stored(pid, numbers, end, result)
         });
         self.clerk.stored_last = true;
         true
@@ -578,11 +591,15 @@ impl Relay {
         let (now, kind) = (Instant::now(), errand.kind());
         self.clerk.out = false;
         let trouble = match errand {
-            Errand::Stored(pid, numbers, result) => {
+            Errand::Stored(pid, numbers, end, result) => {
+                self.letters_wait(&numbers, end);
                 let result = result.map(|claim| self.letters_stored(pid, &numbers, claim, now));
                 result.inspect_err(|error| self.not_stored(&numbers, error)).err()
             }
-            Errand::Loaded(serial, result) => self.letters_loaded(serial, result, now),
+            Errand::Loaded(question, end, result) => {
+                self.clerk.load_behind = end.map(|end| (question, end));
+                self.letters_loaded(question.0, result, now)
+            }
             Errand::Settled(pid, many, result) => result.map(|claim| self.forget_settled(pid, many, claim, now)).err(),
             Errand::Remembered(many, result) => result.map(|()| drop(self.clerk.topics.drain(..many))).err(),
             Errand::Paused(pid, result) => result
@@ -645,6 +662,13 @@ impl Relay {
         self.clerk.not_before = now + AGAIN;
         if matches!(&self.link, Link::Up(live) if live.backend_pid == pid) {
             self.pipeline.overtaken();
+        }
+    }
+
+    /// They are in the database, and standbys may not have them yet.
+    fn letters_wait(&mut self, numbers: &[u64], end: Option<Lsn>) {
+        for parcel in self.clerk.letters.iter_mut().filter(|parcel| numbers.contains(&parcel.number)) {
+            parcel.stored = end.or(parcel.stored);
         }
     }
 

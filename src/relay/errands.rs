@@ -6,7 +6,7 @@ use super::clerk::Errand;
 use super::link::Link;
 use super::probe::{self, Probe, Seen};
 use super::session::{self, Closed};
-use super::writer::Written;
+use super::writer::{Looked, Written};
 use super::{Relay, TICK};
 use crate::error::{Error, Result};
 use crate::lsn::Lsn;
@@ -79,6 +79,7 @@ pub(super) enum Done {
     Saved(Save, Result<Claim>),
     Errand(Errand),
     Written(Box<Written>),
+    Looked(Box<Looked>),
     /// Something was taken apart, which concerns nobody.
     Nothing,
     Http(Result<()>),
@@ -97,6 +98,7 @@ impl Relay {
             Done::Saved(save, result) => self.saved(save, result),
             Done::Errand(errand) => self.errand_done(errand),
             Done::Written(written) => self.written(*written),
+            Done::Looked(looked) => self.looked_at_standbys(*looked),
             Done::Nothing => {}
             Done::Topics(answers) => {
                 self.question_out = false;

@@ -40,7 +40,7 @@ use clerk::Clerk;
 use errands::{Done, Due, Saving};
 use identity::Predecessor;
 use link::{Event, Link, Live, Patience};
-use session::{Closed, Opened, Wanted};
+use session::{Closed, Opened, Stamps, Wanted};
 use writer::Writer;
 
 /// How often time is told to the pipeline and the status is shown.
@@ -190,6 +190,7 @@ impl Relay {
             reports.take(&mut batch);
             self.settle(&mut batch, now);
             self.read_frames(now);
+            self.pipeline.owes_letters(self.writer.owes_letters());
             self.pipeline.tick(now);
             if self.reloading && !self.pipeline.is_reloading() {
                 self.reloaded();
@@ -425,7 +426,8 @@ impl Relay {
                     Some(Closed::Held(..)) => STANDBY_PATIENCE,
                     Some(Closed::Unreached(_) | Closed::Failed(_)) | None => Duration::ZERO,
                 };
-                let opening = session::open(self.wanted.clone(), self.pipeline.encoding(), patience);
+                let stamps = if self.streamed { Stamps::Unasked } else { Stamps::Proved };
+                let opening = session::open(self.wanted.clone(), self.pipeline.encoding(), stamps, patience);
                 self.link = Link::Opening(Box::pin(opening));
             }
             Event::Opened(result) => match *result {
@@ -599,7 +601,7 @@ impl Relay {
         let oldest_unsettled = ledger.oldest().filter(|_| !followed);
         status.oldest_unsettled = oldest_unsettled.map(|entry| system_time(unix_ms(entry.committed_at)));
         status.inflight_events = ledger.inflight();
-        status.inflight_bytes = ledger.held_bytes();
+        status.inflight_bytes = ledger.held_bytes() + ledger.owed_bytes();
         status.unmarked_events = ledger.writing();
         let oldest = ledger.oldest_sent().map(|entry| entry.position);
         if oldest != self.oldest.0 {

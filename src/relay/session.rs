@@ -83,11 +83,21 @@ impl Wanted {
     }
 }
 
+/// What a session that is opened proves of write-back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stamps {
+    /// All tables: a process that has not streamed yet ends where rows cannot be marked.
+    Proved,
+    /// None: once events flow, one table's trouble is not the stream's. The writer finds it, and says so.
+    Unasked,
+}
+
 /// Opens a session, or says why there is none. A slot that another session holds is looked at again and again for as
 /// long as `patience` lasts, in one and the same SQL session.
 pub(super) async fn open(
     wanted: Wanted,
     encoding: Encoding,
+    stamps: Stamps,
     patience: Duration,
 ) -> std::result::Result<Opened, Closed> {
     let Wanted { postgres, outboxes, limits, leader, .. } = &wanted;
@@ -95,7 +105,7 @@ pub(super) async fn open(
     await_slot(&catalog, &wanted, patience).await?;
     let publication = catalog.publication(&postgres.publication).await?;
     let others = check_publication(publication.as_ref(), &postgres.publication, outboxes)?;
-    for outbox in outboxes {
+    for outbox in outboxes.iter().filter(|_| stamps == Stamps::Proved) {
         catalog.stamp(outbox).await?;
     }
     let at = Instant::now();

@@ -293,7 +293,14 @@ fn rows_of_partitions_are_marked_and_a_column_of_any_partition_key_is_refused() 
     );
     let publication = scene.config.slot();
     scene.database.exec(&format!("alter publication {publication} add table events_keyed"));
+    // So does one above the table that is named.
+    scene.database.exec(
+        "create table events_apart (like events including defaults) partition by list (region);
+         create table events_leaf partition of events_apart for values in ('north')",
+    );
+    scene.database.exec(&format!("alter publication {publication} add table events_leaf"));
     for (table, writeback, column) in [
+        ("events_leaf", "status = \"region\", published = \"south\"", "region"),
         ("events", "status = \"region\", published = \"south\"", "region"),
         ("events", "column = \"created_at\"", "created_at"),
         ("events_keyed", "column = \"published_at\", status = \"state\", published = \"x\"", "state"),
@@ -470,7 +477,9 @@ fn letters_are_stored_and_tried_while_the_table_that_is_written_back_is_locked()
 #[test]
 fn words_that_their_column_would_cut_and_tables_that_nobody_can_write_are_found_before() {
     let mut scene = Scene::new();
-    scene.database.exec("alter table outbox add status varchar(4), add tries text, add done boolean");
+    scene.database.exec(
+        "alter table outbox add status varchar(4), add tries text, add done boolean, add marked timestamptz not null default 'epoch'",
+    );
     let ran = |scene: &Scene, block: &str, said: &str| {
         let config = scene.config.clone().without("outbox").add("outbox", block);
         let checked = config.run(&["check"]);
@@ -481,6 +490,7 @@ fn words_that_their_column_would_cut_and_tables_that_nobody_can_write_are_found_
         ("writeback = { status = \"status\", published = \"PUBLISHED\" }", "\"PUBLISHED\" becomes \"PUBL\""),
         ("writeback = { status = \"done\", published = \"true\", rejected = \"t\" }", "are the same value"),
         ("writeback = { status = \"status\", published = \"ok\", attempts = \"tries\" }", "GREATEST"),
+        ("writeback = { column = \"marked\" }", "column \"marked\" of table public.outbox is NOT NULL"),
     ] {
         let config = ran(&scene, block, said);
         let ended = config.set("http.listen", "127.0.0.1:0").run(&["run"]);
@@ -519,9 +529,81 @@ fn a_table_that_cannot_be_written_any_more_is_no_other_ones_concern() {
     relay.wait_unready("writeback", PATIENCE);
     scene.database.exec("insert into one default values");
     eventually("the other one is marked", PATIENCE, || open("one").as_deref() == Some("0"));
+    // Nor when a session is opened anew.
+    assert!(scene.database.cut_replication(scene.config.slot()));
+    relay.wait_log("the replication stream broke", PATIENCE);
+    scene.database.exec("insert into one default values");
+    eventually("the other one is marked again", PATIENCE, || open("one").as_deref() == Some("0"));
+    relay.wait_unready("writeback", PATIENCE);
     scene.database.exec("alter table two rename column did to done");
     relay.wait_ready();
     eventually("and this one", PATIENCE, || open("two").as_deref() == Some("0"));
+}
+
+#[test]
+fn a_letter_is_not_stored_before_its_row_can_be_seen_so_that_no_retry_takes_the_row_for_one_that_is_gone() {
+    let postgres = Postgres::private();
+    let standby = postgres.standby(postgres.port(), Postgres::options());
+    let mut scene = Scene::on(&postgres, &Kafka::shared());
+    scene.database.exec("alter table outbox add published_at timestamptz");
+    scene.config = scene.config.add("outbox", "writeback = { column = \"published_at\" }");
+    scene.config = scene.config.set("dead_letter.unknown_topic", "park").set("dead_letter.max_rate", 100);
+    scene.config.run(&["init"]).assert_success();
+    let mut relay = scene.relay();
+    let set = |value: &str| {
+        postgres.exec("postgres", &format!("alter system set synchronous_standby_names = '{value}'"));
+        postgres.exec("postgres", "select pg_reload_conf()");
+    };
+    set("*");
+    standby.exec("postgres", "select pg_wal_replay_pause()");
+    // What is committed is in the WAL, here and there, and waits to be seen until the standby has replayed it.
+    let insert = "set synchronous_commit = remote_apply;
+        insert into outbox (aggregate_type, aggregate_id, event_type, payload) values (current_database() || '.late', 'k', 'e', '1')";
+    let mut application = scene.database.connect();
+    let waits = std::thread::spawn(move || application.batch_execute(insert).unwrap());
+    relay.wait_log("the event is parked", PATIENCE);
+    throughout("its letter waits", Duration::from_secs(3), || scene.dead_letters().is_empty());
+    standby.exec("postgres", "select pg_wal_replay_resume()");
+    waits.join().unwrap();
+    let event = scene.database.ask("select id from outbox").expect("it can be seen");
+    scene.wait_letter(&event);
+    scene.kafka.create_topic(&format!("{}.late", scene.topic), 1);
+    scene.wait_state(&event, "delivered");
+    assert_eq!(unmarked(&scene), "0", "before its letter");
+    relay.wait_ready();
+    set("");
+}
+
+#[test]
+fn a_stop_waits_for_the_rows_of_letters_that_were_tried() {
+    let scene = worded();
+    let mut relay = scene.relay();
+    let bad = old(&scene);
+    eventually("the row says why", PATIENCE, || row(&scene, &bad).starts_with("FAILED|1|timestamp: "));
+    let end = scene.written();
+    eventually("the slot passes it", PATIENCE, || scene.confirmed() >= end);
+    let mut holder = scene.database.connect();
+    let mut transaction = holder.transaction().unwrap();
+    transaction.batch_execute(&format!("update outbox set headers = '{{}}' where id = '{bad}'")).unwrap();
+    scene.retry_letters();
+    relay.wait_log("a dead letter is rejected again", PATIENCE);
+    relay.sigterm();
+    relay.wait_log("asked to stop", PATIENCE);
+    throughout("it waits", Duration::from_secs(2), || relay.readiness().is_some());
+    transaction.rollback().unwrap();
+    assert_eq!(relay.wait_exit(PATIENCE), Some(0), "{}", relay.log());
+    assert!(row(&scene, &bad).starts_with("FAILED|2|timestamp: "), "{}", row(&scene, &bad));
+}
+
+#[test]
+fn what_a_letter_quotes_of_its_event_is_cut() {
+    let scene = worded();
+    let relay = scene.relay();
+    let bad = insert(&scene, ["repeat('no topic ', 6000)", "'k'", "'1'", "null", "now()", "null"]);
+    let message = scene.wait_letter(&bad).message;
+    assert!(message.len() < 1010 && message.ends_with("..."), "{message}");
+    eventually("its row says so", PATIENCE, || row(&scene, &bad).starts_with("FAILED|1|topic: "));
+    drop(relay);
 }
 
 /// How long the relay takes to confirm a backlog, with marks and without. Run it with `--release`.

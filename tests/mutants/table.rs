@@ -19,7 +19,7 @@ const JOIN: &str = "src/pipeline/join.rs";
 const OUTBOX: &str = "src/source/outbox/mod.rs";
 const LETTERS: &str = "src/pipeline/letters.rs";
 
-pub const MUTANTS: [Mutant; 57] = [
+pub const MUTANTS: [Mutant; 58] = [
     Mutant {
         name: "confirm the largest instead of the contiguous position",
         file: LEDGER,
@@ -348,6 +348,12 @@ pub const MUTANTS: [Mutant; 57] = [
         file: PIPELINE,
         text: "        let nothing_open = self.ledger.is_idle() && self.ledger.writing() == 0;\n",
         instead: "        let nothing_open = self.ledger.is_idle();\n",
+    },
+    Mutant {
+        name: "a stop does not wait for the rows of letters that were tried",
+        file: PIPELINE,
+        text: "        let settled = nothing_open && !owes && ",
+        instead: "        let settled = nothing_open && (!owes || true) && ",
     },
     Mutant {
         name: "what is to be written back is forgotten with its session",

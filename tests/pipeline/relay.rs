@@ -488,6 +488,7 @@ impl Relay {
         self.try_again(outside);
         self.write_back(outside);
         let calm = !self.pipeline.is_recovering() && !self.behind;
+        self.pipeline.owes_letters(self.owes_letters());
         self.pipeline.tick(outside.now);
         // A session that is to be left may not have been left yet.
         if !self.behind {
@@ -692,6 +693,12 @@ impl Relay {
         serves && self.sql_works(outside.now)
     }
 
+    /// Rows of letters wait to be marked, on the server whose slot it has.
+    fn owes_letters(&self) -> bool {
+        let is_here = |settling: &Settling| settling.receipt.as_ref().is_some_and(|(of, _)| Some(*of) == self.system);
+        self.link.is_some() && self.clerk.settle.iter().any(is_here)
+    }
+
     /// The slot is where it was a while ago: what was settled since then, and before, may be sent again.
     pub fn slot_went_back(&mut self) {
         self.settled.clear();
@@ -700,6 +707,7 @@ impl Relay {
     fn stopped(&mut self, outside: &mut Outside) {
         let is_late = self.stopping.is_none_or(|since| outside.now >= since + outside.limits.shutdown * 4 / 5);
         promised!(is_late || self.pipeline.ledger().writing() == 0, "a stop left rows unmarked, and had time");
+        promised!(is_late || !self.owes_letters(), "a stop left rows of letters unmarked, and had time");
         if self.pipeline.ledger().inflight() > 0 {
             self.producer.purge(Purge::Everything, self.name, outside.now, &mut outside.cluster);
         }
@@ -742,8 +750,11 @@ impl Relay {
     pub fn judge(&mut self, outside: &mut Outside) {
         let (ledger, limits) = (self.pipeline.ledger(), &outside.limits);
         promised!(ledger.span() <= limits.window, "window");
-        let on_their_way = ledger.inflight() + ledger.parking() + ledger.writing();
-        promised!(ledger.held_bytes() <= limits.memory || on_their_way == 1, "memory");
+        let (on_their_way, held, owed) =
+            (ledger.inflight() + ledger.parking(), ledger.held_bytes(), ledger.owed_bytes());
+        promised!(held + owed <= limits.memory || on_their_way <= 1, "memory");
+        let largest = self.receipts.iter().map(|(_, receipt)| receipt.weight()).max().unwrap_or(0);
+        promised!(owed <= (limits.memory - 1) + largest, "memory that receipts take");
         if self.pipeline.paused().is_some() {
             outside.cluster.felt("line stood");
         }

@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use super::{BATCH, Look, Parcel, Stock, Wanted};
-use crate::config::{Order, UnknownTopic};
+use crate::config::{self, Order, UnknownTopic};
 use crate::dead_letter::{Claimed, Column, DeadLetter};
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::sink::kafka::Kafka;
-use crate::source::catalog::{self, Catalog, Claim, Desk, Letters, SettledLetter};
+use crate::source::catalog::{self, Catalog, Claim, Desk, Letters, SettledLetter, Words};
 use crate::source::outbox::block;
 
 /// So many positions of letters are loaded at a time.
 const PAGE: usize = 20_000;
+/// The same where each says why its event was rejected, with up to `dead_letter::MESSAGE` characters.
+const PAGE_OF_WORDS: usize = 4000;
 /// How many old letters are deleted at a time.
 const FORGET_MOST: usize = 10_000;
 /// How long a claim lasts when its relay is gone.
@@ -30,14 +32,34 @@ pub(super) async fn connect(wanted: &Wanted) -> Result<Catalog> {
     Catalog::connect(&wanted.postgres.connection, wanted.limits.sql).await
 }
 
+/// Stores letters and waits until standbys have them; where that was in vain, also answers with where the WAL ended once they were stored.
+/// Those that are stored only wait on, for the same place: for where the WAL ends now, standbys that are a few seconds behind might be
+/// waited for without end.
 pub(super) async fn store(
     wanted: Wanted,
     desk: Desk,
     batch: Vec<Parcel>,
     patience: catalog::Patience,
-) -> Result<Claim> {
-    let catalog = connect(&wanted).await?;
+) -> (Option<Lsn>, Result<Claim>) {
+    let mut at = batch[0].stored;
+    let result = async {
+        let catalog = connect(&wanted).await?;
+        let end = match at {
+            Some(end) => end,
+            None if keep(&catalog, &desk, &batch, patience).await? == Claim::Lost => return Ok(Claim::Lost),
+            None => *at.insert(catalog.wal_end().await?),
+        };
+        await_standbys(&catalog, &wanted, &desk.slot, end).await.map(|()| Claim::Ours)
+    };
+    let result = result.await;
+    (at, result)
+}
+
+async fn keep(catalog: &Catalog, desk: &Desk, batch: &[Parcel], patience: catalog::Patience) -> Result<Claim> {
     catalog.make_durable().await?;
+    // A letter is tried as soon as it is stored, by whoever has the slot then. Its row must be seen by then, or it would look like one
+    // that is gone, and never be marked.
+    catalog.await_visible(batch.iter().filter_map(|parcel| parcel.letter.xid)).await?;
     // Letters of one history at a time: positions mean nothing without it.
     for letters in batch.chunk_by(|one, other| one.system == other.system) {
         let desk = Desk { system: letters[0].system, ..desk.clone() };
@@ -46,16 +68,14 @@ pub(super) async fn store(
             return Ok(Claim::Lost);
         }
     }
-    await_standbys(&catalog, &wanted, &desk.slot).await?;
     Ok(Claim::Ours)
 }
 
-/// A slot that survives a promotion must not pass an event whose letter, or whose row as it was written back, does not: its
-/// standbys have that first. Likewise nothing is built on what a letter became before they know it.
-pub(in crate::relay) async fn await_standbys(catalog: &Catalog, wanted: &Wanted, slot: &str) -> Result<()> {
-    let lsn: Lsn = catalog.wal_end().await?;
+/// A slot that survives a promotion must not pass an event whose letter does not: its standbys have that first. Likewise nothing is
+/// built on what a letter became before they know it.
+async fn await_standbys(catalog: &Catalog, wanted: &Wanted, slot: &str, lsn: Lsn) -> Result<()> {
     let end = Instant::now() + STANDBYS_WITHIN.min(wanted.limits.sql);
-    while !catalog.standbys_have(slot, lsn).await? {
+    while catalog.standbys_at(slot).await?.is_some_and(|reached| reached < lsn) {
         if Instant::now() >= end {
             return Err(Error::transient("a standby of synchronized_standby_slots has not received what was written"));
         }
@@ -64,18 +84,36 @@ pub(in crate::relay) async fn await_standbys(catalog: &Catalog, wanted: &Wanted,
     Ok(())
 }
 
-pub(super) async fn load(wanted: Wanted, desk: Desk, from: Position) -> Result<Stock> {
-    let catalog = connect(&wanted).await?;
+/// What the store has from this position on; where standbys had to be waited for in vain, also where the WAL ended then: to be told with
+/// the next try, which waits for the same. Nobody stores letters from there on meanwhile.
+pub(super) async fn load(
+    wanted: Wanted,
+    desk: Desk,
+    from: Position,
+    mut end: Option<Lsn>,
+) -> (Option<Lsn>, Result<Stock>) {
+    let result = load_behind(&wanted, &desk, from, &mut end).await;
+    (end, result)
+}
+
+async fn load_behind(wanted: &Wanted, desk: &Desk, from: Position, end: &mut Option<Lsn>) -> Result<Stock> {
+    let catalog = connect(wanted).await?;
     let of = match wanted.dead_letter.order {
         Order::ParkKey => Letters::Undelivered,
         Order::Skip => Letters::All,
     };
-    let mut letters = catalog.letters_from(&desk, from, PAGE, of).await?;
-    let until = letters.last().filter(|_| letters.len() == PAGE).map(|last| last.position);
+    let marks_rejected =
+        |outbox: &config::Outbox| outbox.writeback.as_ref().is_some_and(config::Writeback::marks_rejected);
+    let (words, page) = match wanted.outboxes.iter().any(marks_rejected) {
+        true => (Words::Wanted, PAGE_OF_WORDS),
+        false => (Words::Left, PAGE),
+    };
+    let mut letters = catalog.letters_from(desk, from, page, of, words).await?;
+    let until = letters.last().filter(|_| letters.len() == page).map(|last| last.position);
     // Of the last position there may be another one, of another history.
     letters.retain(|letter| until.is_none_or(|until| letter.position < until));
     let lanes = match wanted.dead_letter.order {
-        Order::ParkKey => catalog.open_lanes(&desk).await?,
+        Order::ParkKey => catalog.open_lanes(desk).await?,
         Order::Skip => Vec::new(),
     };
     let pause = catalog.is_paused(&desk.slot).await?;
@@ -85,7 +123,11 @@ pub(super) async fn load(wanted: Wanted, desk: Desk, from: Position) -> Result<S
     };
     // The slot passes the rows of these letters.
     if !letters.is_empty() {
-        await_standbys(&catalog, &wanted, &desk.slot).await?;
+        let lsn = match *end {
+            Some(lsn) => lsn,
+            None => *end.insert(catalog.wal_end().await?),
+        };
+        await_standbys(&catalog, wanted, &desk.slot, lsn).await?;
     }
     Ok(Stock { letters, until, lanes, pause, topics })
 }
@@ -119,7 +161,8 @@ impl Looking {
             // A key that goes live must not be found parked by whoever follows.
             true => {
                 let open = catalog.open_lanes(&desk).await?;
-                await_standbys(&catalog, &wanted, &desk.slot).await.is_ok().then_some(open)
+                let end = catalog.wal_end().await?;
+                await_standbys(&catalog, &wanted, &desk.slot, end).await.is_ok().then_some(open)
             }
             false => None,
         };

@@ -5,22 +5,24 @@
 //! has locked, or that a trigger refuses, makes another one wait for long. Nothing is decided here about events, and no event
 //! waits for it.
 
+mod behind;
 mod pile;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Relay;
-use super::clerk::await_standbys;
 use super::errands::Done;
 use super::link::Link;
 use super::session::Wanted;
 use crate::config::OutboxSource;
 use crate::error::{Error, Result};
+use crate::lsn::Lsn;
 use crate::receipt::Receipt;
 use crate::source::System;
 use crate::source::catalog::{Catalog, Stamp};
 use crate::status::Reason;
+use behind::Behind;
 use pile::{Cause, Late, Note, Pile};
 
 /// An UPDATE that takes longer is spoken of.
@@ -43,6 +45,10 @@ pub(super) struct Writer {
     session: Option<Session>,
     /// Whose batch is under way, and since when.
     out: Option<(usize, Instant)>,
+    /// What is written, and that standbys may not have.
+    behind: Behind,
+    /// They are being looked at.
+    looks: bool,
     used: Instant,
 }
 
@@ -58,14 +64,40 @@ pub(super) struct Session {
 pub(super) struct Written {
     outbox: usize,
     batch: Vec<Late>,
+    system: System,
     session: Option<Session>,
-    result: Result<Vec<usize>>,
+    result: Result<Marked>,
+}
+
+/// What came of a batch.
+struct Marked {
+    /// The places of those whose rows are locked, in order.
+    locked: Vec<usize>,
+    /// Where the WAL ended once the others were committed.
+    end: Lsn,
+    /// How far standbys are, if any are waited for.
+    standbys: Option<Lsn>,
+}
+
+/// How far standbys are, if any are waited for.
+pub(super) struct Looked {
+    session: Option<Session>,
+    result: Result<Option<Lsn>>,
 }
 
 impl Writer {
     pub(super) fn new(outboxes: usize, now: Instant) -> Writer {
         let piles = (0..outboxes).map(|_| Pile::new(now)).collect();
-        Writer { piles, turn: 0, letters: 0, session: None, out: None, used: now }
+        Writer {
+            piles,
+            turn: 0,
+            letters: 0,
+            session: None,
+            out: None,
+            behind: Behind::new(now),
+            looks: false,
+            used: now,
+        }
     }
 
     /// Takes the receipt of a row that is in the ledger by this number.
@@ -77,6 +109,11 @@ impl Writer {
     pub(super) fn take_letter(&mut self, id: i64, owner: String, system: System, receipt: Box<Receipt>) {
         self.letters += 1;
         self.piles[receipt.outbox].push(Note { cause: Cause::Letter { id, owner, system }, receipt });
+    }
+
+    /// True while rows of letters that were tried do not say what became of them.
+    pub(super) fn owes_letters(&self) -> bool {
+        self.letters > 0
     }
 
     /// True when letters may be tried, as far as their rows are concerned.
@@ -93,32 +130,43 @@ impl Writer {
 }
 
 impl Relay {
-    /// Sends the next batch out.
+    /// Sends the next batch out, or somebody to look at the standbys.
     pub(super) fn keep_writer_busy(&mut self, now: Instant) {
-        if self.writer.out.is_some() {
+        if self.writer.out.is_some() || self.writer.looks {
             return;
         }
         if now >= self.writer.used + IDLE {
             self.writer.session = None;
         }
-        let Some((outbox, system, batch)) = self.next_batch(now) else { return };
+        let Some(system) = self.system else { return };
+        for cause in self.writer.behind.left(system) {
+            self.writer.letters -= usize::from(matches!(cause, Cause::Letter { .. }));
+        }
+        let next = self.next_batch(system, now);
+        if next.is_none() && !self.writer.behind.is_due(now) {
+            return;
+        }
         let wanted = match &self.link {
             Link::Up(live) => self.wanted.at(&live.host),
             // What is written is true whoever has the slot; only the server must be the same.
             Link::Down { .. } | Link::Opening(_) | Link::Leaving(..) => self.wanted.clone(),
         };
         let session = self.writer.session.take().filter(|session| session.system == system);
+        let Some((outbox, batch)) = next else {
+            self.writer.looks = true;
+            self.tasks.spawn(async move { Done::Looked(Box::new(look(session, &wanted, system).await)) });
+            return;
+        };
         (self.writer.out, self.writer.turn) = (Some((outbox, now)), outbox + 1);
         self.tasks.spawn(async move {
             let receipts: Vec<&Receipt> = batch.iter().map(|late| &*late.note.receipt).collect();
             let (session, result) = write(session, &wanted, system, outbox, &receipts).await;
-            Done::Written(Box::new(Written { outbox, batch, session, result }))
+            Done::Written(Box::new(Written { outbox, batch, system, session, result }))
         });
     }
 
     /// The next batch of what is still of use, and whose it is.
-    fn next_batch(&mut self, now: Instant) -> Option<(usize, System, Vec<Late>)> {
-        let system = self.system?;
+    fn next_batch(&mut self, system: System, now: Instant) -> Option<(usize, Vec<Late>)> {
         while let Some(outbox) = self.writer.next(now) {
             let (pile, pipeline, letters) = (&mut self.writer.piles[outbox], &self.pipeline, &mut self.writer.letters);
             let mut batch = pile.take(now);
@@ -130,7 +178,7 @@ impl Relay {
                 }
             });
             if !batch.is_empty() {
-                return Some((outbox, system, batch));
+                return Some((outbox, batch));
             }
             pile.trouble = None;
         }
@@ -139,36 +187,56 @@ impl Relay {
 
     /// A batch is back.
     pub(super) fn written(&mut self, written: Written) {
-        let Written { outbox, batch, session, result } = written;
+        let Written { outbox, batch, system, session, result } = written;
         let (now, longest) = (Instant::now(), self.wanted.limits.backoff);
         (self.writer.out, self.writer.used, self.writer.session) = (None, now, session);
         let pile = &mut self.writer.piles[outbox];
-        let places = match result {
-            Ok(places) => places,
+        let Marked { locked: places, end, standbys } = match result {
+            Ok(marked) => marked,
             Err(error) => {
                 self.metrics.write_back_failed();
                 return pile.failed(batch, error, now, longest);
             }
         };
         self.metrics.written_back((batch.len() - places.len()) as u64);
-        let mut locked = Vec::new();
+        let (mut locked, mut causes) = (Vec::new(), Vec::new());
         let mut places = places.into_iter().peekable();
         for (at, late) in batch.into_iter().enumerate() {
             if places.next_if_eq(&at).is_some() {
                 locked.push(late);
                 continue;
             }
-            match late.note.cause {
-                Cause::Row(number) => {
-                    self.pipeline.written(number);
-                }
+            causes.push(late.note.cause);
+        }
+        pile.written(locked, now, longest);
+        self.writer.behind.push(system, end, causes, now);
+        self.standbys_reached(standbys, now);
+    }
+
+    /// Somebody has looked at the standbys.
+    pub(super) fn looked_at_standbys(&mut self, looked: Looked) {
+        let now = Instant::now();
+        (self.writer.looks, self.writer.used, self.writer.session) = (false, now, looked.session);
+        match looked.result {
+            Ok(standbys) => self.standbys_reached(standbys, now),
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "the standbys of the slot cannot be looked at");
+                self.writer.behind.put_off(now + IDLE);
+            }
+        }
+    }
+
+    /// What standbys have, or nobody waits for, counts as written.
+    fn standbys_reached(&mut self, standbys: Option<Lsn>, now: Instant) {
+        for cause in self.writer.behind.reached(standbys, now) {
+            match cause {
+                Cause::Row(number) => drop(self.pipeline.written(number)),
                 Cause::Letter { id, owner, .. } => {
                     self.writer.letters -= 1;
                     self.clerk.row_written(id, &owner);
                 }
             }
         }
-        pile.written(locked, now, longest);
     }
 
     /// Before the process ends, what the rows of tried letters are to say is written once, as far as they are neither locked nor refused.
@@ -222,6 +290,11 @@ impl Relay {
                 reasons.push(reason(words, None));
             }
         }
+        if self.writer.behind.since().is_some_and(|since| now >= since + SLOW) {
+            let words = "a standby of synchronized_standby_slots has not received marks that are written";
+            reasons
+                .push(reason(words.to_owned(), Some("see the standbys, and how far they are in pg_replication_slots")));
+        }
         // Somebody's lock is waited for longer than an operator may be left in the dark.
         if let Some((outbox, since)) = self.writer.out.filter(|(_, since)| now >= *since + SLOW)
             && self.writer.piles[outbox].trouble.is_none()
@@ -238,17 +311,17 @@ impl Relay {
 }
 
 /// What an operator can do when nobody has said anything better.
-const HINT: &str = "events flow; see who locks the table, and what its constraints and triggers say";
+const HINT: &str = "events flow until limits.window of them stand behind the first such row, marked or not; see who locks the table, and \
+                    what its constraints and triggers say";
 
-/// Writes the receipts, and waits until nothing can undo that. The places of those whose rows are locked, in order; and the session,
-/// unless something is wrong with it, or with what it knows of the table.
+/// Writes the receipts. What came of that; and the session, unless something is wrong with it, or with what it knows of the table.
 async fn write(
     session: Option<Session>,
     wanted: &Wanted,
     system: System,
     outbox: usize,
     receipts: &[&Receipt],
-) -> (Option<Session>, Result<Vec<usize>>) {
+) -> (Option<Session>, Result<Marked>) {
     let mut session = match session.filter(|session| !session.catalog.is_closed()) {
         Some(session) => session,
         None => match open(wanted, system).await {
@@ -266,11 +339,24 @@ async fn write(
     (is_sound.then_some(session), result)
 }
 
+/// Looks how far standbys are.
+async fn look(session: Option<Session>, wanted: &Wanted, system: System) -> Looked {
+    let session = match session.filter(|session| !session.catalog.is_closed()) {
+        Some(session) => session,
+        None => match open(wanted, system).await {
+            Ok(session) => session,
+            Err(error) => return Looked { session: None, result: Err(error) },
+        },
+    };
+    let result = session.catalog.standbys_at(&wanted.postgres.slot).await;
+    Looked { session: result.is_ok().then_some(session), result }
+}
+
 /// What a trigger says that refuses a row.
 const RAISED: &str = "P0001";
 
 impl Session {
-    async fn write(&mut self, wanted: &Wanted, outbox: usize, receipts: &[&Receipt]) -> Result<Vec<usize>> {
+    async fn write(&mut self, wanted: &Wanted, outbox: usize, receipts: &[&Receipt]) -> Result<Marked> {
         let stamp = match self.stamps.remove(&outbox) {
             Some(stamp) => stamp,
             None => self.catalog.stamp(&wanted.outboxes[outbox]).await?.expect("its outbox has write-back"),
@@ -278,8 +364,8 @@ impl Session {
         let stamp = &*self.stamps.entry(outbox).or_insert(stamp);
         self.catalog.await_visible(receipts.iter().filter_map(|receipt| receipt.xid)).await?;
         let locked = self.catalog.write_back(stamp, receipts).await?;
-        await_standbys(&self.catalog, wanted, &wanted.postgres.slot).await?;
-        Ok(locked)
+        let (end, standbys) = (self.catalog.wal_end().await?, self.catalog.standbys_at(&wanted.postgres.slot).await?);
+        Ok(Marked { locked, end, standbys })
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Receipts enter, batches leave and come back written, locked or failed. Guarantees: a batch that fails is made smaller, so that a row that
 //! is to blame, or takes too long, is alone in the end and waits by itself; rows that wait have their turn between the others, and never
-//! before each of them.
+//! before each of them; whichever of two receipts of a row is written last, the row says what became of it last.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::super::jittered;
 use crate::error::Error;
-use crate::receipt::Receipt;
+use crate::receipt::{Fate, Receipt};
 use crate::source::System;
 
 /// So many rows are written at a time.
@@ -89,7 +89,36 @@ impl Pile {
     }
 
     pub(super) fn push(&mut self, note: Note) {
+        if let (Cause::Letter { .. }, Some(attempts)) = (&note.cause, attempts(&note.receipt)) {
+            let others = self.late.iter_mut().map(|late| &mut late.note).chain(&mut self.notes);
+            for other in others.filter(|other| other.receipt.id == note.receipt.id) {
+                other.receipt.learn(attempts, &note.receipt.fate);
+            }
+        }
         self.notes.push_back(note);
+    }
+
+    /// Receipts that were under way when their letters were tried again say what came of that.
+    fn agree(&mut self) {
+        let of_letter = |note: &&Note| matches!(note.cause, Cause::Letter { .. });
+        let mut newest: HashMap<&str, (u32, &Fate)> = HashMap::new();
+        for receipt in
+            self.late.iter().map(|late| &late.note).chain(&self.notes).filter(of_letter).map(|it| &it.receipt)
+        {
+            if let Some(tries) = attempts(receipt) {
+                let known = newest.entry(&receipt.id).or_insert((tries, &receipt.fate));
+                if tries > known.0 {
+                    *known = (tries, &receipt.fate);
+                }
+            }
+        }
+        let newest: HashMap<String, (u32, Fate)> =
+            newest.into_iter().map(|(id, (tries, fate))| (id.to_owned(), (tries, fate.clone()))).collect();
+        for receipt in self.late.iter_mut().map(|late| &mut late.note.receipt) {
+            if let Some((tries, fate)) = newest.get(&receipt.id) {
+                receipt.learn(*tries, fate);
+            }
+        }
     }
 
     pub(super) fn may_go(&self, now: Instant) -> bool {
@@ -127,10 +156,14 @@ impl Pile {
     /// The batch is written, but for those that are locked.
     pub(super) fn written(&mut self, locked: Vec<Late>, now: Instant, longest: Duration) {
         (self.tries, self.trouble, self.most) = (0, None, (self.most * 2).min(BATCH));
+        let is_any = !locked.is_empty();
         for mut late in locked {
             late.trouble = None;
             late.put_off(now, longest);
             self.late.push(late);
+        }
+        if is_any {
+            self.agree();
         }
         self.find_next_late();
     }
@@ -154,6 +187,7 @@ impl Pile {
             late.put_off(now, longest);
             late.trouble = Some(error);
             self.late.push(late);
+            self.agree();
             return self.find_next_late();
         }
         match blame {
@@ -177,6 +211,23 @@ impl Pile {
 
     fn find_next_late(&mut self) {
         self.late_at = self.late.iter().map(|late| late.not_before).min();
+    }
+}
+
+impl Receipt {
+    /// The same row was rejected since, or before. That it is published, nothing takes back.
+    fn learn(&mut self, tries: u32, fate: &Fate) {
+        if attempts(self).is_some_and(|own| own < tries) {
+            self.fate = fate.clone();
+        }
+    }
+}
+
+/// How often a rejected row was tried.
+fn attempts(receipt: &Receipt) -> Option<u32> {
+    match &receipt.fate {
+        Fate::Published => None,
+        Fate::Rejected { attempts, .. } => Some(*attempts),
     }
 }
 
@@ -324,6 +375,42 @@ mod tests {
         assert_eq!(ids(&one), ["1"]);
         pile.failed(one, Error::transient("the connection is gone"), now + LONGEST * 2, LONGEST);
         assert_eq!((ids(&pile.take(now + LONGEST * 3)), pile.late().len()), (vec!["1"], 0));
+    }
+
+    #[test]
+    fn an_older_rejection_that_is_written_late_does_not_cover_a_newer_one() {
+        let rejected = |attempts: u32| Fate::Rejected { why: format!("try {attempts}"), attempts };
+        let tried = |attempts: u32| {
+            let system = System { id: 1, timeline: 1 };
+            Note { cause: Cause::Letter { id: 1, owner: "me".into(), system }, ..note(1, rejected(attempts)) }
+        };
+        let now = Instant::now();
+        let fates = |pile: &Pile| {
+            let notes = pile.late().iter().map(|late| &late.note).chain(&pile.notes);
+            notes.map(|note| note.receipt.fate.clone()).collect::<Vec<_>>()
+        };
+        // One waits already, one is under way, one is new, and all are locked: each has its own pauses from then on.
+        let mut pile = Pile::new(now);
+        pile.push(note(1, rejected(1)));
+        let waits = pile.take(now);
+        pile.written(waits, now, LONGEST);
+        pile.push(tried(2));
+        assert_eq!(fates(&pile), [rejected(2), rejected(2)]);
+        let under_way = pile.take(now);
+        pile.push(tried(3));
+        pile.written(under_way, now, LONGEST);
+        assert_eq!(fates(&pile), [rejected(3), rejected(3), rejected(3)]);
+        // Nothing takes back that a row is published, and one that is refused alone is no exception.
+        let mut pile = Pile::new(now);
+        pile.push(note(1, Fate::Published));
+        pile.push(note(1, rejected(1)));
+        pile.most = 1;
+        let first = pile.take(now);
+        pile.written(first, now, LONGEST);
+        let alone = pile.take(now);
+        pile.push(tried(2));
+        pile.failed(alone, refused("23514"), now, LONGEST);
+        assert_eq!(fates(&pile), [Fate::Published, rejected(2), rejected(2)]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio_postgres::types::{PgLsn, ToSql};
 
 use super::{Catalog, Claim};
 use crate::column::Type;
-use crate::dead_letter::{BEHIND, Claimed, Column, DeadLetter, KnownLetter, Lane, OpenLane, Origin, Outcome};
+use crate::dead_letter::{BEHIND, Claimed, Column, DeadLetter, KnownLetter, Lane, MESSAGE, OpenLane, Origin, Outcome};
 use crate::error::Result;
 use crate::lsn::{Lsn, Position};
 use crate::receipt::Fate;
@@ -83,6 +83,15 @@ pub enum Letters {
     Undelivered,
 }
 
+/// Whether it matters why an event was rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// Its row is to say so.
+    Wanted,
+    /// They stay in the store: many of them are much to carry.
+    Left,
+}
+
 /// How many letters there are of each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LetterCounts {
@@ -128,17 +137,20 @@ impl Catalog {
         from: Position,
         most: usize,
         of: Letters,
+        words: Words,
     ) -> Result<Vec<KnownLetter>> {
+        // Messages of former versions may be of any length.
         let sql = "SELECT d.commit_lsn, d.row_number, d.system_id = $2, d.event_id, d.state = 'delivered', \
-                       d.reason || ': ' || d.message, d.attempts \
+                       CASE WHEN $7 THEN d.reason || ': ' || left(d.message, $8) ELSE '' END, d.attempts \
                    FROM outboxd.dead_letter AS d \
                    WHERE d.slot = $1 AND ($6 OR d.state <> 'delivered') \
                      AND (d.commit_lsn, d.row_number) >= ($3::pg_lsn, $4::bigint) \
                    ORDER BY d.commit_lsn, d.row_number, d.id LIMIT $5";
         let (system, _) = desk.history();
         let (commit, number) = place(from);
-        let (most, all) = (saturated(most), of == Letters::All);
-        let parameters: [&(dyn ToSql + Sync); 6] = [&desk.slot, &system, &commit, &number, &most, &all];
+        let (most, all, words, longest) = (saturated(most), of == Letters::All, words == Words::Wanted, MESSAGE as i32);
+        let parameters: [&(dyn ToSql + Sync); 8] =
+            [&desk.slot, &system, &commit, &number, &most, &all, &words, &longest];
         let rows = self.rows(&about("read", &desk.slot), sql, &parameters).await?;
         let known = |row: &Row| KnownLetter {
             position: position(row.get(0), row.get(1)),
@@ -266,22 +278,20 @@ impl Catalog {
         self.affected(&about("forget", &desk.slot), &sql, &parameters).await
     }
 
-    /// True when every standby that `synchronized_standby_slots` (PostgreSQL 17) names has all WAL up to `lsn`; also
-    /// when it names none, and when `slot` is no failover slot.
-    pub async fn standbys_have(&self, slot: &str, lsn: Lsn) -> Result<bool> {
-        // A name without a physical slot, or one whose slot has lost its WAL, has not: the server judges the same way.
-        let sql = "SELECT NOT coalesce((SELECT (to_jsonb(s) ->> 'failover')::boolean FROM pg_replication_slots AS s \
-                                        WHERE s.slot_name::text = $1), false) \
-                   OR NOT EXISTS ( \
-                       SELECT FROM unnest(string_to_array(current_setting('synchronized_standby_slots', true), ',')) \
-                                   AS named (entry) \
-                       WHERE btrim(named.entry, E' \"\\t\\n\\r') <> '' AND NOT EXISTS ( \
-                           SELECT FROM pg_replication_slots AS p \
-                           WHERE p.slot_name::text = lower(btrim(named.entry, E' \"\\t\\n\\r') COLLATE \"C\") \
-                             AND p.slot_type = 'physical' AND p.restart_lsn >= $2::pg_lsn))";
+    /// Up to where every standby that `synchronized_standby_slots` (PostgreSQL 17) names has all WAL; `None` when it names none, and
+    /// when `slot` is no failover slot: then nobody is waited for.
+    pub async fn standbys_at(&self, slot: &str) -> Result<Option<Lsn>> {
+        // A name without a physical slot, or one whose slot has lost its WAL, has nothing: the server judges the same way.
+        let sql = "SELECT min(coalesce(p.restart_lsn, '0/0'::pg_lsn)) \
+                   FROM unnest(string_to_array(current_setting('synchronized_standby_slots', true), ',')) AS named (entry) \
+                   LEFT JOIN pg_replication_slots AS p ON p.slot_type = 'physical' \
+                       AND p.slot_name::text = lower(btrim(named.entry, E' \"\\t\\n\\r') COLLATE \"C\") \
+                   WHERE btrim(named.entry, E' \"\\t\\n\\r') <> '' \
+                     AND coalesce((SELECT (to_jsonb(s) ->> 'failover')::boolean FROM pg_replication_slots AS s \
+                                   WHERE s.slot_name::text = $1), false)";
         let what = format!("cannot ask how far the standbys of slot \"{slot}\" are");
-        let row = self.row(&what, sql, &[&slot, &PgLsn::from(lsn.0)]).await?;
-        Ok(row.is_some_and(|row| row.get(0)))
+        let row = self.row(&what, sql, &[&slot]).await?;
+        Ok(row.and_then(|row| row.get::<_, Option<PgLsn>>(0)).map(|lsn| Lsn(lsn.into())))
     }
 
     /// Where the next WAL record will be written.
@@ -502,6 +512,7 @@ mod tests {
             ],
             not_kept: vec!["photo".to_owned()],
             rejection: Rejection { reason, message: "\0 is refused".to_owned() },
+            xid: None,
         }
     }
 

@@ -24,7 +24,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
 pub use facts::{Column, Holder, Publication, PublishedTable, Server, Slot, SlotKind, Table, TableKind, Transaction};
-pub use letters::{Desk, LetterCounts, Letters, Patience, SettledLetter, Wanted};
+pub use letters::{Desk, LetterCounts, Letters, Patience, SettledLetter, Wanted, Words};
 pub use mail::{Attempt, Changed, Filter, LetterGroup, LetterLine, LetterPage};
 pub use place::{Claim, Place};
 pub use quote::{quote_identifier, quote_literal};

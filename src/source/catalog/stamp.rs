@@ -10,11 +10,12 @@ mod sql;
 use std::time::{Duration, Instant};
 
 use super::letters::storable;
-use super::{Catalog, Column};
+use super::{Catalog, Column, quote_identifier};
 use crate::config::{Outbox, OutboxSource, Writeback};
 use crate::error::{Error, Result};
 use crate::receipt::{Fate, Receipt};
 pub use sql::Stamp;
+use sql::Unfit;
 
 /// What PostgreSQL says when a right is missing.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
@@ -44,9 +45,21 @@ impl Catalog {
             return Err(Error::definite(what).hint("write-back needs an id of another type"));
         }
         let stamp = Stamp::new((schema, name), &table.columns, &outbox.columns.id, writeback);
-        let stamp = stamp.map_err(|column| {
-            Error::definite(format!("table {schema}.{name} has no column \"{column}\""))
-                .hint("create it, or name another one in outbox.writeback")
+        let stamp = stamp.map_err(|unfit| match unfit {
+            Unfit::Lacks(column) => Error::definite(format!("table {schema}.{name} has no column \"{column}\""))
+                .hint("create it, or name another one in outbox.writeback"),
+            Unfit::NeverNull(column) => {
+                let what = format!(
+                    "column \"{column}\" of table {schema}.{name} is NOT NULL, so that no row looks unpublished"
+                );
+                let hint = format!(
+                    "ALTER TABLE {}.{} ALTER COLUMN {} DROP NOT NULL; or set outbox.writeback.status",
+                    quote_identifier(schema),
+                    quote_identifier(name),
+                    quote_identifier(column)
+                );
+                Error::definite(what).hint(hint)
+            }
         })?;
         self.prove(&stamp).await?;
         Ok(Some(stamp))

@@ -5,9 +5,9 @@
 //! before it, or else the first behind it; if that was not kept, none. Rows and bytes are bounded; what goes beyond is said, not dropped.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::forgotten::Forgotten;
 use super::mapping::Description;
 use crate::config;
 use crate::lsn::Position;
@@ -63,7 +63,8 @@ pub(super) struct Joins {
     /// Who waits for a value, by their numbers, in order.
     wanted: HashMap<Value, VecDeque<u64>>,
     payloads: Payloads,
-    /// What all of them take of memory: `ROW` for each in the queue and each in the order of payloads, and every message once.
+    /// What all of them take of memory: `ROW` for each in the queue and each in the order of payloads, and every message once; and what
+    /// remembers the forgotten ones, beside its first part.
     bytes: u64,
     /// The transaction has no further rows.
     ended: bool,
@@ -84,15 +85,6 @@ struct Payloads {
     order: VecDeque<(u64, Value)>,
     count: u64,
     forgotten: Option<Forgotten>,
-}
-
-/// The values whose latest row was forgotten: an event behind it must not take a later one. However many they are, they take 4 MiB. Of
-/// a value that was not forgotten it may say that it was, which costs a letter, and never the other way.
-#[derive(Debug)]
-struct Forgotten {
-    bits: Vec<u64>,
-    /// What the latest of them was forgotten for.
-    limit: &'static str,
 }
 
 impl Waiting {
@@ -262,8 +254,11 @@ impl Joins {
             if self.payloads.latest.get(&value).is_some_and(|(latest, _)| *latest == number)
                 && let Some((_, row)) = self.payloads.latest.remove(&value)
             {
-                self.payloads.forgotten.get_or_insert_default().add(&value, limit);
                 self.let_go(row);
+                let forgotten = self.payloads.forgotten.get_or_insert_default();
+                self.bytes -= forgotten.bytes();
+                forgotten.add(&value, limit);
+                self.bytes += forgotten.bytes();
             }
         }
     }
@@ -279,7 +274,8 @@ impl Joins {
         let rows: HashMap<_, u64> = rows.map(|row| (Arc::as_ptr(row), row.body.len() as u64)).collect();
         let waiting: u64 = self.queue.iter().map(|row| ROW + row.body.len() as u64).sum();
         let kept = ROW * self.payloads.order.len() as u64 + rows.values().sum::<u64>();
-        assert_eq!(self.bytes, waiting + kept);
+        let forgotten = self.payloads.forgotten.as_ref().map_or(0, Forgotten::bytes);
+        assert_eq!(self.bytes, waiting + kept + forgotten);
         assert!(self.queue.len() <= self.limits.rows + 1 && self.payloads.order.len() <= self.limits.rows);
         let wanting = self.queue.iter().filter(|row| matches!(row.payload, Payload::Wanted(_))).count();
         assert_eq!(self.wanted.values().map(VecDeque::len).sum::<usize>(), wanting);
@@ -296,33 +292,6 @@ impl Payloads {
     /// The limit for which the latest row of this value may have been forgotten.
     fn forgot(&self, value: &Value) -> Option<&'static str> {
         self.forgotten.as_ref().filter(|forgotten| forgotten.may_have(value)).map(|forgotten| forgotten.limit)
-    }
-}
-
-impl Default for Forgotten {
-    fn default() -> Forgotten {
-        Forgotten { bits: vec![0; Forgotten::BITS / 64], limit: "" }
-    }
-}
-
-impl Forgotten {
-    const BITS: usize = 1 << 25;
-
-    fn add(&mut self, value: &Value, limit: &'static str) {
-        Forgotten::places(value).for_each(|bit| self.bits[bit / 64] |= 1 << (bit % 64));
-        self.limit = limit;
-    }
-
-    fn may_have(&self, value: &Value) -> bool {
-        Forgotten::places(value).all(|bit| self.bits[bit / 64] >> (bit % 64) & 1 == 1)
-    }
-
-    /// Four bits of each value (a Bloom filter), the same in every process: a replay must find the same again.
-    fn places(value: &Value) -> impl Iterator<Item = usize> {
-        let mut hasher = DefaultHasher::new();
-        value.hash(&mut hasher);
-        let hash = hasher.finish();
-        (0..4).map(move |n| hash.wrapping_add((hash >> 32 | 1).wrapping_mul(n)) as usize % Forgotten::BITS)
     }
 }
 

@@ -91,7 +91,7 @@ impl Outbox {
 
     /// The row of a stored letter, as today's configuration reads it; or why it cannot be read.
     pub fn restore<'b>(&'b mut self, letter: &'b Claimed) -> Result<Row<'b>, Rejection> {
-        let unreadable = |message: String| Rejection { reason: "unreadable", message };
+        let unreadable = |message: String| Rejection::new("unreadable", message);
         let Some(at) = place_of(&self.outboxes, &letter.origin) else {
             let what = match &letter.origin {
                 Origin::Table(schema, name) => format!("table \"{schema}.{name}\""),
@@ -118,14 +118,14 @@ impl Outbox {
         let outbox = &self.outboxes[at];
         let into = &mut Restored { cells: &mut self.cells, types: &mut self.types, scratch: &mut self.scratch };
         for (place, name, presence) in self.layout.columns(outbox) {
-            let rejected = |message: String| Rejection { reason: "unreadable", message };
+            let rejected = |message: String| Rejection::new("unreadable", message);
             into.place(place, name, presence, letter).map_err(rejected)?;
         }
         let Some(join) = &outbox.join else { return Ok(()) };
         for (place, name, presence) in self.layout.joined(outbox) {
             // What the events' own table has weighs more.
             if into.cells[place.0] == Cell::Absent {
-                let rejected = |message: String| Rejection { reason: PAYLOAD_MISSING, message };
+                let rejected = |message: String| Rejection::new(PAYLOAD_MISSING, message);
                 into.place(place, &join.qualified(name), presence, letter).map_err(rejected)?;
             }
         }

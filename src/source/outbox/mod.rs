@@ -7,6 +7,7 @@
 //! Where payloads are in a second table, an event waits for its own, and every row of the transaction behind it waits as well:
 //! rows leave in the order of their positions. Such rows are counted and taken when they come, and shown when they may leave.
 
+mod forgotten;
 mod join;
 mod keep;
 mod layout;

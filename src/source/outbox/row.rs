@@ -91,7 +91,7 @@ impl<'a> Row<'a> {
     /// The row cannot be published, for this reason.
     pub fn rejected(&self, reason: &'static str, message: String) -> Rejected {
         let Row { position, committed_at, .. } = *self;
-        Rejected { position, committed_at, event: self.text(Place::ID), rejection: Rejection { reason, message } }
+        Rejected { position, committed_at, event: self.text(Place::ID), rejection: Rejection::new(reason, message) }
     }
 }
 

@@ -3,15 +3,20 @@
 use crate::config::{StatusColumn, Writeback};
 use crate::source::catalog::{Column, quote_identifier, quote_literal};
 
-/// Columns of a table that are generated, or part of the partition key of some level, each with what it is.
+/// Columns of a table that are generated, or part of the partition key of some level, above it or below, each with what it is.
 ///
 /// A column that an expression of a key names depends on its table internally, as those that stand in the key alone.
 ///
 /// The catalog is asked, and not `pg_partition_tree`, which would wait for whoever has locked a partition.
-pub(super) const UNWRITABLE: &str = "WITH RECURSIVE tree AS ( \
+pub(super) const UNWRITABLE: &str = "WITH RECURSIVE below AS ( \
         SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
         WHERE n.nspname::text = $1 AND c.relname::text = $2 \
-        UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN tree ON i.inhparent = tree.oid) \
+        UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN below ON i.inhparent = below.oid), \
+     above AS ( \
+        SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+        WHERE n.nspname::text = $1 AND c.relname::text = $2 \
+        UNION ALL SELECT i.inhparent FROM pg_inherits AS i JOIN above ON i.inhrelid = above.oid), \
+     tree AS (SELECT oid FROM below UNION SELECT oid FROM above) \
      SELECT a.attname::text, \
         CASE WHEN a.attgenerated <> '' THEN 'is generated' ELSE 'is part of a partition key' END \
      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
@@ -33,6 +38,15 @@ pub(super) const INVISIBLE: &str = "WITH now AS MATERIALIZED ( \
      SELECT given.xid FROM given WHERE NOT pg_visible_in_snapshot( \
         (given.newest + given.ahead - CASE WHEN given.ahead >= 2147483648 THEN 4294967296 ELSE 0 END)::text::xid8, \
         given.snapshot)";
+
+/// Why a table cannot be written back to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unfit<'a> {
+    /// It has no such column.
+    Lacks(&'a str),
+    /// Only whether this column is NULL would tell which rows are published, and it never is.
+    NeverNull(&'a str),
+}
 
 /// How the rows of one outbox are written to: names and words as SQL has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,28 +105,33 @@ fn value(word: &str, type_name: &str) -> String {
 }
 
 impl Stamp {
-    /// The stamp for a table with these columns; or the name of one that it lacks.
+    /// The stamp for a table with these columns; or what is wrong with one.
     pub(super) fn new<'a>(
         table: (&str, &str),
         columns: &[Column],
         id: &'a str,
         writeback: &'a Writeback,
-    ) -> Result<Stamp, &'a str> {
-        let target = |name: &'a str| -> Result<Target, &'a str> {
-            let column = columns.iter().find(|column| column.name == name).ok_or(name)?;
+    ) -> Result<Stamp, Unfit<'a>> {
+        let target = |name: &'a str| -> Result<Target, Unfit<'a>> {
+            let column = columns.iter().find(|column| column.name == name).ok_or(Unfit::Lacks(name))?;
             let Column { type_name, not_null, .. } = column;
             Ok(Target { name: quote_identifier(name), type_name: type_name.clone(), not_null: *not_null })
         };
         let optional = |name: &'a Option<String>| name.as_deref().map(target).transpose();
-        let words = |status: &'a StatusColumn| -> Result<Words, &'a str> {
+        let words = |status: &'a StatusColumn| -> Result<Words, Unfit<'a>> {
             let Target { name, type_name, .. } = target(&status.name)?;
             Ok(Words { name, type_name, published: status.published.clone(), rejected: status.rejected.clone() })
         };
+        let column = optional(&writeback.column)?;
+        if let (Some(name), Some(Target { not_null: true, .. }), None) = (&writeback.column, &column, &writeback.status)
+        {
+            return Err(Unfit::NeverNull(name));
+        }
         Ok(Stamp {
             schema: table.0.to_owned(),
             name: table.1.to_owned(),
             id: target(id)?,
-            column: optional(&writeback.column)?,
+            column,
             status: writeback.status.as_ref().map(words).transpose()?,
             attempts: optional(&writeback.attempts)?,
             error: optional(&writeback.error)?,
@@ -143,14 +162,15 @@ impl Stamp {
     /// were written, in arrays.
     ///
     /// Rows are locked before they are written, and none is waited for: an application that holds a row neither stops the
-    /// others nor finds itself in a deadlock. Of several receipts of one row, the one that says that it is published counts, or the last.
+    /// others nor finds itself in a deadlock. Of several receipts of one row, the one that says that it is published counts, or the one with
+    /// the most attempts, or the last.
     /// A row that somebody else changed just now is locked and not found again: its turn comes with those that are left.
     pub(super) fn receipts(&self) -> String {
         let (table, unpublished) = (self.quoted(), self.is_unpublished());
         let (id, type_name) = (&self.id.name, &self.id.type_name);
         format!(
             "WITH given AS MATERIALIZED (SELECT g.id::{type_name} AS id, bool_or(g.why IS NULL) AS published, \
-                 (array_agg(g.why ORDER BY g.place DESC) FILTER (WHERE g.why IS NOT NULL))[1] AS why, \
+                 (array_agg(g.why ORDER BY g.attempts DESC, g.place DESC) FILTER (WHERE g.why IS NOT NULL))[1] AS why, \
                  max(g.attempts) AS attempts, array_agg(g.place) AS places \
                  FROM unnest($1::text[], $2::text[], $3::integer[]) WITH ORDINALITY AS g (id, why, attempts, place) \
                  GROUP BY g.id), \
@@ -242,7 +262,12 @@ mod tests {
             error: Some("why".into()),
         };
         let without = Stamp::new(("app", "out box"), &columns[..4], "Id", &writeback);
-        assert_eq!(without, Err("why"));
+        assert_eq!(without, Err(Unfit::Lacks("why")));
+        // A status tells which rows are published, whatever the time says; nothing else does.
+        let only = Writeback { column: Some("why".into()), status: None, attempts: None, error: None };
+        assert_eq!(Stamp::new(("app", "out box"), &columns, "Id", &only), Err(Unfit::NeverNull("why")));
+        let both = Writeback { column: only.column, error: None, ..writeback.clone() };
+        assert!(Stamp::new(("app", "out box"), &columns, "Id", &both).is_ok());
         Stamp::new(("app", "out box"), &columns, "Id", &writeback).unwrap()
     }
 

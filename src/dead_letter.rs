@@ -181,19 +181,24 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The reasons that a rejection can have, for metrics and documents.
-pub const REASONS: [&str; 11] = [
+/// The reasons that a rejection can have: no room gives another, because filters and documents know these alone.
+pub const REASONS: [&str; 16] = [
     BEHIND,
+    "contract",
     "headers",
     "key",
     "partition",
     PAYLOAD_MISSING,
     "refused",
+    "schema",
+    "switched_off",
     "timestamp",
     "too_large",
     "topic",
     "unknown_topic",
+    "unmatched",
     "unreadable",
+    "value",
 ];
 
 /// Nothing is wrong with the event: an earlier one of its key is parked, and order is kept.
@@ -297,6 +302,43 @@ mod tests {
             rejection: Rejection { reason: "too_large", message: "no".into() },
             xid: None,
         }
+    }
+
+    /// The words that a source gives as a reason, its tests aside.
+    fn reasons_in(source: &str) -> Vec<String> {
+        let code = source.split("#[cfg(test)]").next().unwrap();
+        let code: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
+        let made = regex::Regex::new(r#"(?:rejected\( ?|reason: )"([a-z_]+)""#).unwrap();
+        made.captures_iter(&code).map(|found| found[1].to_owned()).collect()
+    }
+
+    fn sources(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+    }
+
+    #[test]
+    fn every_reason_that_a_room_gives_can_be_asked_for_and_is_in_the_documents() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
+        let is_source = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.ends_with(".rs") && !name.contains("tests") && !path.iter().any(|part| part == "tests")
+        };
+        let mut made: Vec<String> = sources(&root.join("src"))
+            .iter()
+            .filter(|path| is_source(path))
+            .flat_map(|path| reasons_in(&read(path)))
+            .collect();
+        made.extend([BEHIND, PAYLOAD_MISSING].map(str::to_owned));
+        made.sort();
+        made.dedup();
+        assert_eq!(made, REASONS, "what the rooms give, and what dead-letters --reason takes");
+        let table = read(&root.join("docs/dead-letters.md"));
+        let table = table.split("### Reasons").nth(1).unwrap().split("\n\n").nth(1).unwrap();
+        let mut told: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split('`').nth(1)).collect();
+        told.sort_unstable();
+        assert_eq!(told, REASONS, "docs/dead-letters.md has a line for each");
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn run(cli: Cli) -> Outcome {
 async fn dispatch(cli: Cli) -> Outcome {
     let config = || Config::load(cli.config.as_deref(), config::environment());
     match cli.command {
-        Command::Init(args) => cli::init(&config()?, args).await,
+        Command::Init(args) => cli::init(cli.config.as_deref(), args).await,
         Command::Run => cli::run::run(cli.config.as_deref()).await,
         Command::Check(args) => cli::check(&config()?, args).await,
         Command::Status(args) => cli::status::run(&config()?, args).await,

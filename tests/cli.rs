@@ -104,6 +104,9 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         (vec!["status", "--wacth"], "--watch"),
         (vec!["config", "--log", "outboxd=loud"], "--log"),
         (vec!["config", "--log-format", "xml"], "possible values: auto, text, json"),
+        (vec!["init", "--table", "t"], "--preset <PRESET>"),
+        (vec!["init", "--preset", "watermil"], "a similar value exists: 'watermill'"),
+        (vec!["init", "--preset", "brighter"], "--table schema.name"),
     ] {
         let output = run(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -298,4 +301,58 @@ fn sample_events_are_held_to_the_registry_without_a_server() {
     assert_eq!(told["events"][0]["record"]["value"], "{\"amount\": 1.10}");
     let (code, _, told) = check(&[&path("nowhere.json")]);
     assert!(code == Some(2) && told.contains("nowhere.json cannot be read"), "{told}");
+}
+
+#[test]
+fn init_by_preset_says_which_lines_the_file_lacks() {
+    let output = run(&["init", "--preset", "sbmt-outbox", "--table", "app.order_items", "--dry-run"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("app") && !stdout(&output).contains("CREATE TABLE public.outbox ("));
+    let lines = "the relay needs these lines in outboxd.toml:\n\n[[outbox]]\npreset = \"sbmt-outbox\"\ntable = \"app.order_items\"\n\n\
+                 [[route]]\ntopic = \"…\" # where its events go\n";
+    assert!(stderr(&output).ends_with(lines), "{}", stderr(&output));
+    assert!(!stdout(&output).contains("preset ="), "stdout is a script");
+}
+
+#[test]
+fn letters_can_be_asked_for_by_every_reason() {
+    for reason in outboxd::dead_letter::REASONS {
+        let output = run(&["dead-letters", "list", "--reason", reason]);
+        // The database is not there, which is found out behind the usage.
+        assert_eq!(output.status.code(), Some(1), "{reason}: {}", stderr(&output));
+    }
+    let output = run(&["dead-letters", "list", "--reason", "schem"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'schema'"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_outbox_is_named_for_a_sample_as_it_is_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("outboxd.toml"), "[[outbox]]\ntable = \"outbox\"\n[[outbox]]\ntable = '\"a.b\".c'\n").unwrap();
+    std::fs::write(path("event.json"), r#"{"id": 1, "aggregate_type": "order", "payload": {}}"#).unwrap();
+    let check = |outbox: &str| {
+        run(&["registry", "check", "--config", &path("outboxd.toml"), "--outbox", outbox, &path("event.json")])
+    };
+    for outbox in ["outbox", "public.outbox", "\"a.b\".c"] {
+        assert_eq!(check(outbox).status.code(), Some(0), "{outbox}: {}", stderr(&check(outbox)));
+    }
+    let refused = check("c");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("known: public.outbox, \"a.b\".c"), "{}", stderr(&refused));
+}
+
+#[test]
+fn the_files_of_a_configuration_are_found_from_its_own_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(path("schemas")).unwrap();
+    std::fs::write(path("schemas/order.json"), r#"{"required": ["amount"]}"#).unwrap();
+    std::fs::write(path("outboxd.toml"), "[[route]]\nschema = \"schemas/order.json\"\n").unwrap();
+    std::fs::write(path("event.json"), r#"{"id": 1, "aggregate_type": "order", "payload": {"amount": 1}}"#).unwrap();
+    // From the root on, as systemd starts it.
+    let args = ["registry", "check", "--config", &path("outboxd.toml"), &path("event.json")];
+    let output = outboxd(&args).current_dir("/").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
 }

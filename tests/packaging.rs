@@ -66,6 +66,16 @@ fn the_unit_runs_the_binary_with_a_command_and_a_flag_that_exist() {
 }
 
 #[test]
+fn a_reload_of_the_unit_sends_the_signal_that_reads_the_file_again() {
+    let unit = read("packaging/systemd/outboxd.service");
+    assert_eq!(setting(&unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
+    // Type=exec: the main process is the binary itself, and no shell in front of it takes the signal.
+    assert_eq!(setting(&unit, "Type"), "exec");
+    assert!(read("src/cli/run.rs").contains("SignalKind::hangup()"), "SIGHUP is what a relay listens to");
+    assert_eq!(setting(&unit, "WorkingDirectory"), "/etc/outboxd", "beside the file that ExecStart names");
+}
+
+#[test]
 fn the_image_runs_commands_and_flags_that_exist() {
     let (dockerfile, compose) = (read("Dockerfile"), read("docker-compose.yml"));
     assert!(dockerfile.contains(r#"CMD ["run", "--config", "/etc/outboxd/outboxd.toml"]"#));

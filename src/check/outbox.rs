@@ -1,6 +1,6 @@
 //! Verdicts about the column mapping and the keys: `outbox.*`, `route.*`.
 
-use crate::config::{Config, Outbox, OutboxSource, Route, Unmatched};
+use crate::config::{Config, Outbox, OutboxSource, Preset, Route, System, Timestamp, Unmatched};
 use crate::source::catalog::survey::{OutboxColumn, OutboxTable, Survey};
 
 use super::Finding;
@@ -32,6 +32,7 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
             Finding::fail(ID, format!("a route names column \"{name}\", which {} lacks", plain_name(table)))
                 .hint(format!("its columns: {}", names(table)))
         }));
+        findings.extend(times(config, outbox, table, joined));
         if !table.readable {
             let grant = format!("GRANT SELECT ON {} TO {};", sql_name(table), words::identifier(&survey.role.name));
             let message =
@@ -41,11 +42,77 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
         if findings.len() == before {
             findings.push(sampled(config, outbox, table));
         }
+        findings.extend(hidden(config, outbox, table));
+        findings.extend(without_source(config, outbox, table));
     }
     if survey.tables.is_empty() {
         findings.push(Finding::ok(ID, "events come as logical messages: their members show with the first event"));
     }
     findings
+}
+
+fn routes<'a>(config: &'a Config, outbox: &'a Outbox) -> impl Iterator<Item = &'a Route> {
+    config.rules.routes.iter().filter(|route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source))
+}
+
+/// A record's timestamp can only be a time: a row with another type there would be parked, each of them.
+fn times(config: &Config, outbox: &Outbox, table: &OutboxTable, joined: Option<&OutboxTable>) -> Vec<Finding> {
+    let of = |route: &Route| match &route.timestamp {
+        Some(Timestamp::Column(name)) => Some(outbox.columns.part(name).unwrap_or(name).clone()),
+        Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
+    };
+    let mut named: Vec<String> = routes(config, outbox).filter_map(of).collect();
+    named.dedup();
+    let wrong = |name: String| {
+        let column = [Some(table), joined].into_iter().flatten().find_map(|of| find(of, &name))?;
+        let type_name = &column.type_name;
+        // Text may hold times in ISO 8601.
+        let fits = Part::Timestamp.fitting().contains(&type_name.as_str()) || TEXTS.contains(&type_name.as_str());
+        let message = format!(
+            "a route takes the timestamp from column \"{name}\" of {}, which has type {type_name}",
+            plain_name(table)
+        );
+        (!fits).then(|| {
+            let hint =
+                format!("name a column of type {}, or timestamp = \"commit\"", Part::Timestamp.fitting().join(", "));
+            Finding::fail("outbox.columns", message).hint(hint)
+        })
+    };
+    named.into_iter().filter_map(wrong).collect()
+}
+
+/// Columns that no route can name, because a name of theirs is that of a part which another column plays.
+fn hidden(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Vec<Finding> {
+    let mut named: Vec<&str> = routes(config, outbox).flat_map(Route::names).collect();
+    named.sort_unstable();
+    named.dedup();
+    let hides = |name: &str| outbox.columns.part(name).filter(|column| *column != name && find(table, name).is_some());
+    let told = |name: &str, column: &str| {
+        let message = format!(
+            "a route names \"{name}\", which is the part that column \"{column}\" of {} plays, not the column called \"{name}\"",
+            plain_name(table)
+        );
+        Finding::notice("outbox.columns", message)
+            .hint(format!("if that column is meant: columns = {{ {name} = \"{name}\" }}"))
+    };
+    named.into_iter().filter_map(|name| Some(told(name, hides(name)?))).collect()
+}
+
+/// tomorrow-one's consumers tell producers apart by a header that stands in no column.
+fn without_source(config: &Config, outbox: &Outbox, table: &OutboxTable) -> Option<Finding> {
+    const HEADER: &str = "x-source";
+    let is_named = |route: &Route| {
+        let rendered = route.header_templates.iter().map(|(name, _)| name);
+        route.headers.iter().map(|(name, _)| name).chain(rendered).any(|name| name == HEADER)
+    };
+    let wants = matches!(outbox.preset, Preset::System(System::TomorrowOne));
+    (wants && !routes(config, outbox).any(is_named)).then(|| {
+        let message =
+            format!("no route gives the events of {} the header {HEADER}, and they go without", plain_name(table));
+        let hint =
+            "if consumers look at it, in a [[route]]: headers = { x-source = \"…\" }, the system's own eventSource";
+        Finding::warn("outbox.columns", message).hint(hint)
+    })
 }
 
 /// The mapping tried on real rows, by the rooms that the relay uses.
@@ -85,6 +152,9 @@ pub(super) fn joined<'a>(outbox: &Outbox, survey: &'a Survey) -> Option<&'a Outb
     let wanted = outbox.joined_table()?;
     survey.tables.iter().find(|table| (table.schema.as_str(), table.name.as_str()) == wanted)
 }
+
+/// Types of text.
+const TEXTS: [&str; 2] = ["text", "character varying"];
 
 /// What a column is for, and so which types it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

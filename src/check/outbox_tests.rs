@@ -66,6 +66,66 @@ fn a_missing_column_is_named_with_those_there_are() {
 }
 
 #[test]
+fn a_route_that_takes_the_timestamp_from_no_time_fails() {
+    let judge = |type_name: &str| {
+        judged(|config, table| {
+            let timestamp = Some(Timestamp::Column("paid_at".into()));
+            config.rules.routes.push(Route { timestamp, ..Route::default() });
+            table.columns.push(OutboxColumn {
+                name: "paid_at".into(),
+                type_name: type_name.into(),
+                ..OutboxColumn::default()
+            });
+        })
+    };
+    for type_name in ["bigint", "date", "jsonb"] {
+        let what = format!("timestamp from column \"paid_at\" of public.outbox, which has type {type_name}");
+        assert_finding(&judge(type_name)[0], Fail, &what, "timestamp with time zone");
+    }
+    for type_name in ["timestamp with time zone", "timestamp without time zone", "text"] {
+        assert_eq!(judge(type_name)[0].verdict, Ok, "{type_name}");
+    }
+}
+
+#[test]
+fn a_column_that_a_part_hides_is_told() {
+    let judge = |key: &str, id: &str| {
+        judged(|config, table| {
+            config.outbox[0].columns.id = id.into();
+            config.rules.routes.push(route(&[], "t", place(key)));
+            table.columns.push(OutboxColumn {
+                name: "uuid".into(),
+                type_name: "uuid".into(),
+                ..OutboxColumn::default()
+            });
+        })
+    };
+    let findings = judge("id", "uuid");
+    let hidden = findings.last().unwrap();
+    assert_finding(
+        hidden,
+        Notice,
+        "\"id\", which is the part that column \"uuid\" of public.outbox plays",
+        "columns = { id = \"id\" }",
+    );
+    assert!(!judge("id", "id").iter().any(|finding| finding.message.contains("plays")));
+}
+
+#[test]
+fn tomorrow_one_without_a_source_is_a_warning() {
+    let judge = |headers: &[&str]| {
+        judged(|config, _| {
+            config.outbox[0].preset = Preset::System(System::TomorrowOne);
+            let headers = headers.iter().map(|name| ((*name).to_owned(), Pattern::column("id"))).collect();
+            config.rules.routes.push(Route { headers, ..Route::default() });
+        })
+    };
+    let warned = |headers: &[&str]| judge(headers).iter().any(|finding| finding.message.contains("x-source"));
+    assert!(warned(&["x-other"]) && !warned(&["x-source"]));
+    assert_finding(judge(&[]).last().unwrap(), Warn, "the header x-source", "headers = { x-source");
+}
+
+#[test]
 fn an_id_that_may_be_null_is_a_warning() {
     let findings = judged(|_, table| table.columns[0].not_null = false);
     assert_finding(&findings[0], Warn, "may be NULL", "ALTER TABLE public.outbox ALTER COLUMN id SET NOT NULL;");

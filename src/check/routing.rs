@@ -90,20 +90,9 @@ pub(super) fn columns_named(config: &Config, outbox: &Outbox) -> BTreeSet<String
     names.map(|name| column(&outbox.columns, name).to_owned()).collect()
 }
 
-/// A name is that of a part or, when no part has it, of a column.
+/// A name is that of a part or, when no column plays it, of a column.
 fn column<'a>(columns: &'a Columns, name: &'a str) -> &'a str {
-    let part = match name {
-        "id" => Some(&columns.id),
-        "payload" => Some(&columns.payload),
-        "aggregate_type" => columns.aggregate_type.as_ref(),
-        "aggregate_id" => columns.aggregate_id.as_ref(),
-        "event_type" => columns.event_type.as_ref(),
-        "timestamp" => columns.timestamp.as_ref(),
-        "headers" => columns.headers.as_ref(),
-        "partition" => columns.partition.as_ref(),
-        _ => None,
-    };
-    part.map_or(name, String::as_str)
+    columns.part(name).map_or(name, String::as_str)
 }
 
 fn literal(pattern: &Pattern) -> Option<String> {

@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, value_parser};
 use clap_complete::Shell;
 use outboxd::check::{self, Colour, Strictness};
-use outboxd::config::{self, Config, Connection};
+use outboxd::config::{self, Asked, Config, Connection, Plan};
 use outboxd::dead_letter::REASONS;
 use outboxd::error::Error;
 use outboxd::{demo, init};
@@ -105,10 +105,18 @@ pub enum Command {
 /// `outboxd init`
 #[derive(Debug, Args)]
 pub struct Init {
+    /// Prepare the table of this system as it is, whether or not the file has an [[outbox]] block for it; the lines that the
+    /// file lacks are printed on stderr
+    #[arg(long, value_name = "PRESET", value_parser = PossibleValuesParser::new(config::preset_words()))]
+    pub preset: Option<String>,
+    /// The table that the preset is for, as schema.name [default: the one that this system makes]
+    #[arg(long, value_name = "TABLE", requires = "preset")]
+    pub table: Option<String>,
     /// Print the SQL for a DBA and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// URL of a role that may create tables, roles and publications [default: postgres.url]
+    /// URL of a role that may create tables, roles and publications [default: postgres.url]. Where postgres.url is not set,
+    /// this also says where the database is, and the relay's role is called outboxd
     #[arg(long, value_name = "ADMIN_URL", env = "OUTBOXD_INIT_URL", hide_env_values = true)]
     pub url: Option<String>,
 }
@@ -421,17 +429,25 @@ pub fn print_bytes(bytes: &[u8]) -> Outcome {
 }
 
 /// `outboxd init`
-pub async fn init(config: &Config, args: Init) -> Outcome {
-    let admin = match &args.url {
+pub async fn init(file: Option<&Path>, args: Init) -> Outcome {
+    let asked = Asked { preset: args.preset, table: args.table, url: args.url };
+    let Plan { config, missing } = Config::load_for_init(file, config::environment(), &asked)?;
+    let admin = match &asked.url {
         Some(url) => Connection::load(url, "--url", config::environment())?,
         None => config.postgres.connection.clone(),
     };
     if args.dry_run {
         let mut script = Vec::new();
-        init::run(config, &admin, init::Mode::DryRun, &mut script).await?;
-        return print(&String::from_utf8_lossy(&script));
+        init::run(&config, &admin, init::Mode::DryRun, &mut script).await?;
+        print(&String::from_utf8_lossy(&script))?;
+    } else {
+        init::run(&config, &admin, init::Mode::Apply, &mut io::stdout()).await?;
     }
-    init::run(config, &admin, init::Mode::Apply, &mut io::stdout()).await?;
+    if !missing.is_empty() {
+        let file = file.unwrap_or(Path::new(config::DEFAULT_FILE)).display();
+        // Without a stderr there is nobody to tell.
+        write!(io::stderr(), "\nthe relay needs these lines in {file}:\n\n{missing}").unwrap_or_default();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

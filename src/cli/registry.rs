@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use outboxd::config::{Config, Outbox, OutboxSource};
+use outboxd::config::{Config, Outbox};
 use outboxd::dead_letter::Rejection;
 use outboxd::error::Error;
 use outboxd::record::Preview;
@@ -40,17 +40,13 @@ pub fn check(config: &Config, args: &RegistryCheck) -> Outcome {
 }
 
 fn find<'a>(config: &'a Config, named: Option<&str>) -> Result<&'a Outbox, Failure> {
-    let name = |outbox: &Outbox| match &outbox.source {
-        OutboxSource::Table { schema, name } => format!("{schema}.{name}"),
-        OutboxSource::MessagePrefix(prefix) => prefix.clone(),
-    };
-    let names = || config.outbox.iter().map(name).collect::<Vec<_>>().join(", ");
+    let names = || config.outbox.iter().map(|outbox| outbox.source.to_string()).collect::<Vec<_>>().join(", ");
     match (named, config.outbox.as_slice()) {
         (None, [outbox]) => Ok(outbox),
         (None, _) => Err(Failure::Usage(
             Error::definite("there are several outboxes").hint(format!("--outbox names one: {}", names())),
         )),
-        (Some(wanted), outboxes) => outboxes.iter().find(|outbox| name(outbox) == wanted).ok_or_else(|| {
+        (Some(wanted), outboxes) => Outbox::find(outboxes, wanted).ok_or_else(|| {
             Failure::Usage(
                 Error::definite(format!("there is no outbox \"{wanted}\"")).hint(format!("known: {}", names())),
             )

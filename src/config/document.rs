@@ -18,6 +18,9 @@ use super::value;
 use super::{Pattern, Secret};
 use crate::spelling::nearest;
 
+/// So many choices are said in one line.
+const FEW: usize = 5;
+
 /// What was typed, section by section.
 pub(super) struct Document<'d> {
     blocks: BTreeMap<&'static str, Vec<Block<'d>>>,
@@ -91,6 +94,20 @@ impl<'d> Document<'d> {
         self.blocks.remove(name).unwrap_or_default()
     }
 
+    /// What holds for a text that was typed nowhere; `place` is what errors call it. False when it was typed.
+    pub fn suppose(&mut self, section: &'static str, field: &'static str, text: &'d str, place: &'d str) -> bool {
+        let blocks = self.blocks.entry(section).or_default();
+        if blocks.is_empty() {
+            blocks.push(Block { place: self.whole, values: BTreeMap::new() });
+        }
+        let is_typed = blocks[0].values.contains_key(field);
+        if !is_typed {
+            let place = Place::Variable(place);
+            blocks[0].values.insert(field, Typed { place, value: DeValue::String(text.into()) });
+        }
+        !is_typed
+    }
+
     fn read_file(&mut self, name: &'d str, text: &'d str, problems: &mut Problems) -> Result<(), Error> {
         let start = Place::Line { name, text, offset: 0 };
         let root = match DeTable::parse(text) {
@@ -155,6 +172,14 @@ impl<'d> Document<'d> {
 }
 
 impl<'d> Block<'d> {
+    /// A block of texts that are in no document: each is a field, its text, and what errors call it.
+    pub fn of(texts: impl Iterator<Item = (&'static str, &'d str, &'d str)>) -> Block<'d> {
+        let typed = |text: &'d str, place| Typed { place: Place::Variable(place), value: DeValue::String(text.into()) };
+        let values: BTreeMap<_, _> = texts.map(|(field, text, place)| (field, typed(text, place))).collect();
+        let first = values.values().next().map(|typed| typed.place);
+        Block { place: first.unwrap_or(Place::Nowhere), values }
+    }
+
     fn new(
         place: Place<'d>,
         path: &str,
@@ -208,8 +233,10 @@ impl<'d, 'p> Reader<'d, 'p> {
         self.read(name, value::text).map(Secret::new)
     }
 
+    /// A path, from the directory of the file that it was typed into.
     pub fn path(&mut self, name: &str) -> Option<PathBuf> {
-        self.read(name, value::text).map(PathBuf::from)
+        let place = self.place(name).unwrap_or(self.block.place);
+        self.read(name, value::text).map(|typed| place.path(&typed))
     }
 
     pub fn duration(&mut self, name: &str) -> Duration {
@@ -232,8 +259,14 @@ impl<'d, 'p> Reader<'d, 'p> {
         let parse = |typed: &DeValue<'_>| {
             let text = value::text(typed)?;
             choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice).ok_or_else(|| {
-                let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-                Fault::new(format!("\"{text}\" is not one of the choices")).hint(words.join(" or "))
+                let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+                let all = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
+                let fault = Fault::new(format!("\"{text}\" is not one of the choices"));
+                match nearest(&text, &words) {
+                    // Of a few words it is shorter to say them all.
+                    Some(word) if words.len() > FEW => fault.hint(format!("did you mean \"{word}\"?")),
+                    Some(_) | None => fault.hint(all),
+                }
             })
         };
         self.read(name, parse).expect("a choice has a default")
@@ -307,6 +340,11 @@ impl<'d, 'p> Reader<'d, 'p> {
     /// Where a field was typed, if it was.
     pub fn place(&self, name: &str) -> Option<Place<'d>> {
         self.block.values.get(name).map(|typed| typed.place)
+    }
+
+    /// Where the block starts.
+    pub fn start(&self) -> Place<'d> {
+        self.block.place
     }
 
     /// Notes a problem with a field, where it was typed or else where its block starts.

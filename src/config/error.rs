@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use crate::spelling::nearest;
 
@@ -59,6 +60,15 @@ impl<'d> Place<'d> {
     /// True when the environment said so, which weighs more than the file.
     pub fn is_variable(self) -> bool {
         matches!(self, Place::Variable(_))
+    }
+
+    /// A path that was typed here: a relative one leads from the file's directory, and from the working directory in a variable.
+    pub fn path(self, typed: &str) -> PathBuf {
+        let file = match self {
+            Place::File(name) | Place::Line { name, .. } => Path::new(name),
+            Place::Nowhere | Place::Variable(_) => Path::new(""),
+        };
+        file.parent().unwrap_or(Path::new("")).join(typed)
     }
 
     fn line(self) -> usize {
@@ -136,6 +146,10 @@ impl Problem {
 impl Problems {
     pub fn add(&mut self, place: Place<'_>, fault: Fault) {
         self.0.push(Problem::new(place, fault));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The value, if nothing is wrong.

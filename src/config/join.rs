@@ -58,7 +58,8 @@ pub(super) fn unknown_lane(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> 
     outboxes.iter().find_map(|outbox| {
         let join = outbox.join.as_ref()?;
         let mapped = |name: &str| outbox.columns.names().any(|column| column == name) && name != outbox.columns.payload;
-        let is_own = |name: &&str| OWN_PARTS.contains(name) || mapped(name) || *name == join.event_column;
+        let is_own_part = |name: &str| OWN_PARTS.contains(&name) && outbox.columns.part(name).is_some();
+        let is_own = |name: &&str| is_own_part(name) || mapped(name) || *name == join.event_column;
         let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
         let mut names = rules.routes.iter().filter(concerns).flat_map(lane_names);
         let name = match outbox.preset.is_led_by_payload() {

@@ -5,12 +5,12 @@ use std::{fs, io};
 
 use toml::de::DeValue;
 
-use super::document::{Document, Reader};
+use super::document::{Block, Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
-    Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, Error, Http, Kafka, Limits, Order, Outbox,
-    OutboxSource, Pattern, Piece, Postgres, Rules, Secret, Store, UnknownTopic, connection, join, preset, properties,
-    rules, value, writeback,
+    Asked, Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, Error, Http, Kafka, Limits, Order, Outbox,
+    OutboxSource, Pattern, Piece, Plan, Postgres, Rules, Secret, Store, UnknownTopic, connection, init, join, preset,
+    properties, rules, value, writeback,
 };
 
 /// The file that is read when none is named.
@@ -30,39 +30,75 @@ impl Config {
     ///
     /// Without a path, `outboxd.toml` in the working directory is read if it is there.
     pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Error> {
-        let name = path.unwrap_or(Path::new(DEFAULT_FILE));
-        let shown = name.display().to_string();
-        match fs::read_to_string(name) {
-            Ok(text) => Config::build(Some((&shown, &text)), env),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_none() => Config::build(None, env),
-            Err(error) => {
-                let fault = Fault::new(format!("cannot read the configuration: {error}"));
-                Err(Error::new(Place::File(&shown), fault.hint("outboxd config prints a file to start from")))
-            }
-        }
+        Ok(Config::build(read(path)?, env, None)?.config)
+    }
+
+    /// Reads the same, and adds what `outboxd init` is asked for beside it. What only a running relay needs may be missing: where the
+    /// brokers are, and to which topic events go.
+    pub fn load_for_init(
+        path: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        asked: &Asked,
+    ) -> Result<Plan, Error> {
+        Config::build(read(path)?, env, Some(asked))
     }
 
     /// Reads a file's text; `name` is what errors call the file.
     pub fn from_toml(text: &str, name: &str, env: impl Iterator<Item = (String, String)>) -> Result<Config, Error> {
-        Config::build(Some((name, text)), env)
+        Ok(Config::build(Some((name.to_owned(), text.to_owned())), env, None)?.config)
     }
 
-    fn build(file: Option<(&str, &str)>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Error> {
+    fn build(
+        file: Option<(String, String)>,
+        env: impl Iterator<Item = (String, String)>,
+        asked: Option<&Asked>,
+    ) -> Result<Plan, Error> {
         let mut env: Vec<(String, String)> = env.collect();
         env.sort();
         let mut problems = Problems::default();
+        let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
         let mut document = Document::new(file, &env, &mut problems)?;
+        let is_url_supposed = asked.is_some_and(|asked| asked.suppose(&mut document));
         let postgres = postgres(document.once("postgres", &mut problems), pgpassword(&env));
         let kafka = kafka(document.once("kafka", &mut problems));
         let http = http(document.once("http", &mut problems));
         let log = document.once("log", &mut problems).text("level");
         let limits = limits(document.once("limits", &mut problems));
-        let outbox = outboxes(&mut document, &mut problems);
+        let Outboxes { mut outboxes, places, asked: added } =
+            outboxes(&mut document, asked.and_then(Asked::block), &mut problems);
+        outboxes.extend(added.clone());
+        let outbox = outboxes;
         let rules = rules::rules(&mut document, &outbox, limits.event, &mut problems);
         let dead_letter = dead_letters(document.once("dead_letter", &mut problems), &rules, &outbox);
+        // A block that is wrong otherwise may not have its table yet, on which this depends.
+        let is_runnable = asked.is_none() && problems.is_empty();
+        for (outbox, place) in outbox.iter().zip(places).filter(|_| is_runnable) {
+            if let Some(fault) = preset::without_topic(outbox, &rules) {
+                problems.add(place, fault.of("outbox"));
+            }
+        }
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");
-        Ok(Config { postgres, outbox, kafka, rules, dead_letter, http, log, limits })
+        let missing = asked.map(|asked| asked.missing(added.as_ref(), &rules, is_url_supposed)).unwrap_or_default();
+        let mut config = Config { postgres, outbox, kafka, rules, dead_letter, http, log, limits };
+        if is_url_supposed {
+            config.use_own_role();
+        }
+        Ok(Plan { config, missing })
+    }
+}
+
+/// The file's name, as errors call it, and its text; nothing when none was named and the usual one is not there.
+fn read(path: Option<&Path>) -> Result<Option<(String, String)>, Error> {
+    let name = path.unwrap_or(Path::new(DEFAULT_FILE));
+    let shown = name.display().to_string();
+    match fs::read_to_string(name) {
+        Ok(text) => Ok(Some((shown, text))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_none() => Ok(None),
+        Err(error) => {
+            let fault = Fault::new(format!("cannot read the configuration: {error}"));
+            Err(Error::new(Place::File(&shown), fault.hint("outboxd config prints a file to start from")))
+        }
     }
 }
 
@@ -86,6 +122,11 @@ fn postgres(mut reader: Reader<'_, '_>, pgpassword: Option<Secret>) -> Option<Po
     let publication = reader.read("publication", |typed| name(value::text(typed)?)).unwrap_or_default();
     let sender_timeout = reader.duration("sender_timeout");
     let mut connection = connection?;
+    let place = reader.place("url").unwrap_or(reader.start());
+    let certificates = connection.client_cert.iter_mut().flat_map(|(certificate, key)| [certificate, key]);
+    for path in certificates.chain(&mut connection.sslrootcert) {
+        *path = place.path(&path.to_string_lossy());
+    }
     connection.password = password.or(connection.password).or(pgpassword);
     Some(Postgres { connection, slot, publication, sender_timeout })
 }
@@ -116,7 +157,8 @@ fn password(reader: &mut Reader<'_, '_>) -> Option<Secret> {
 
 fn kafka(mut reader: Reader<'_, '_>) -> Kafka {
     let brokers = reader.read("brokers", |typed| brokers(value::text(typed)?)).unwrap_or_default();
-    let properties = reader.map("properties", property).into_iter().collect();
+    let place = reader.place("properties").unwrap_or(reader.start());
+    let properties = reader.map("properties", |name, typed| property(name, typed, place)).into_iter().collect();
     let create_topics = reader.table("create_topics").map(|mut table| CreateTopics {
         partitions: i32::try_from(table.integer("partitions")).expect("the schema bounds it"),
         replication: i32::try_from(table.integer("replication")).expect("the schema bounds it"),
@@ -132,10 +174,10 @@ fn brokers(text: String) -> Result<String, Fault> {
     Ok(text)
 }
 
-fn property(name: &str, typed: &DeValue<'_>) -> Result<Secret, Fault> {
+fn property(name: &str, typed: &DeValue<'_>, place: Place<'_>) -> Result<Secret, Fault> {
     let secret = match typed {
         DeValue::Table(table) => match (table.len(), table.get("file").map(|file| file.get_ref())) {
-            (1, Some(DeValue::String(file))) => read_secret(Path::new(file.as_ref()))?,
+            (1, Some(DeValue::String(file))) => read_secret(&place.path(file))?,
             _ => {
                 return Err(value::expected("text or { file = \"…\" }", typed)
                     .hint("a name with dots needs quotes: \"security.protocol\" = …"));
@@ -188,11 +230,24 @@ fn limits(mut reader: Reader<'_, '_>) -> Limits {
     limits
 }
 
-fn outboxes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Outbox> {
+/// The `[[outbox]]` blocks of a document.
+struct Outboxes<'d> {
+    outboxes: Vec<Outbox>,
+    /// Where each of them begins.
+    places: Vec<Place<'d>>,
+    /// What was asked for beside them, if none of them is that already.
+    asked: Option<Outbox>,
+}
+
+/// Where a block is asked for, nothing is read that was neither typed nor asked for.
+fn outboxes<'d>(document: &mut Document<'d>, asked: Option<Block<'_>>, problems: &mut Problems) -> Outboxes<'d> {
     let mut outboxes: Vec<Outbox> = Vec::new();
-    for block in document.one_or_more("outbox") {
+    let mut places = Vec::new();
+    let blocks = if asked.is_some() { document.take("outbox") } else { document.one_or_more("outbox") };
+    for block in blocks {
         let mut reader = Reader::new("outbox", block, problems);
         let outbox = outbox(&mut reader);
+        places.push(reader.start());
         if outboxes.iter().any(|earlier| earlier.source == outbox.source) {
             reader.refuse_block(Fault::new("a block above has the same table or message_prefix"));
         } else if let Some(fault) = join::clash(&outboxes, &outbox) {
@@ -200,20 +255,32 @@ fn outboxes(document: &mut Document<'_>, problems: &mut Problems) -> Vec<Outbox>
         }
         outboxes.push(outbox);
     }
-    outboxes
+    let asked = asked.and_then(|block| {
+        let mut reader = Reader::new("outbox", block, problems);
+        let outbox = outbox(&mut reader);
+        if let Some(fault) = join::clash(&outboxes, &outbox) {
+            reader.refuse_block(fault);
+        }
+        let Some(at) = outboxes.iter().position(|typed| typed.source == outbox.source) else { return Some(outbox) };
+        if outboxes[at].preset.word() != outbox.preset.word() {
+            problems.add(places[at], init::another_preset(&outboxes[at], &outbox).of("outbox"));
+        }
+        None
+    });
+    Outboxes { outboxes, places, asked }
 }
 
 fn outbox(reader: &mut Reader<'_, '_>) -> Outbox {
     let prefix = reader.read("message_prefix", |typed| message_prefix(value::text(typed)?));
     let (preset, usual) = preset::preset(reader);
-    let table = preset::table(reader, &preset);
+    let table = preset::table(reader, &usual);
     let both = reader.place("table").is_some() && reader.place("message_prefix").is_some();
     if both {
         reader.refuse_block(
             Fault::new("has both a table and a message_prefix").hint("write one [[outbox]] block for each"),
         );
     }
-    let columns = match (reader.table("columns"), usual) {
+    let columns = match (reader.table("columns"), usual.columns) {
         (Some(mut table), usual) => columns(&mut table, usual.as_ref()),
         (None, Some(usual)) => usual,
         (None, None) => columns(&mut reader.empty_table("columns"), None),
@@ -294,7 +361,7 @@ fn backoff(reader: &mut Reader<'_, '_>) -> Backoff {
 }
 
 /// A topic's name without places for columns.
-fn literal_topic(text: String) -> Result<String, Fault> {
+pub(super) fn literal_topic(text: String) -> Result<String, Fault> {
     rules::topic_name(&Pattern { pieces: vec![Piece::Literal(text.clone())] })?;
     if !(1..=249).contains(&text.len()) {
         return Err(Fault::new("has not 1 to 249 characters"));

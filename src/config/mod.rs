@@ -15,6 +15,7 @@ mod connection;
 pub mod debezium;
 mod document;
 mod error;
+mod init;
 mod join;
 mod load;
 mod pattern;
@@ -40,9 +41,11 @@ use crate::contract::Contract;
 use crate::template::Templates;
 pub use debezium::Debezium;
 pub use error::Error;
+pub use init::{Asked, Plan};
 pub use load::{DEFAULT_FILE, environment};
+pub use preset::preset_words;
 pub use reference::{reference, reference_markdown};
-pub use system::System;
+pub use system::{System, Topic};
 pub use writeback::{StatusColumn, Writeback};
 
 /// The whole configuration, valid by construction.
@@ -165,6 +168,12 @@ impl Outbox {
         Outbox { source, preset: Preset::Outboxd, columns, join: None, writeback: None }
     }
 
+    /// The one that is meant by a table's name or a message prefix, as they are typed into the file.
+    pub fn find<'a>(outboxes: &'a [Outbox], text: &str) -> Option<&'a Outbox> {
+        let named = [load::table_name(text).ok(), Some(OutboxSource::MessagePrefix(text.to_owned()))];
+        named.into_iter().flatten().find_map(|source| outboxes.iter().find(|outbox| outbox.source == source))
+    }
+
     /// The table of its events, by schema and name; none for messages.
     pub fn own_table(&self) -> Option<(&str, &str)> {
         match &self.source {
@@ -230,6 +239,20 @@ pub enum OutboxSource {
     MessagePrefix(String),
 }
 
+/// As it is typed into the file.
+impl fmt::Display for OutboxSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |name: &str| match name.contains(['.', '"']) {
+            true => format!("\"{}\"", name.replace('"', "\"\"")),
+            false => name.to_owned(),
+        };
+        match self {
+            OutboxSource::Table { schema, name } => write!(f, "{}.{}", quoted(schema), quoted(name)),
+            OutboxSource::MessagePrefix(prefix) => f.write_str(prefix),
+        }
+    }
+}
+
 /// Which column (or member of a logical message) plays which part.
 #[derive(Debug, Clone)]
 pub struct Columns {
@@ -263,6 +286,21 @@ impl Columns {
             timestamp: None,
             headers: None,
             partition: None,
+        }
+    }
+
+    /// The column that plays this part; none where no column does, or where it is no part's name.
+    pub fn part(&self, name: &str) -> Option<&String> {
+        match name {
+            "id" => Some(&self.id),
+            "payload" => Some(&self.payload),
+            "aggregate_type" => self.aggregate_type.as_ref(),
+            "aggregate_id" => self.aggregate_id.as_ref(),
+            "event_type" => self.event_type.as_ref(),
+            "timestamp" => self.timestamp.as_ref(),
+            "headers" => self.headers.as_ref(),
+            "partition" => self.partition.as_ref(),
+            _ => None,
         }
     }
 

@@ -1,53 +1,120 @@
 //! Well-known outboxes by one word: the table and the columns that each is usual to have.
 
 use super::document::Reader;
-use super::error::Fault;
-use super::{Columns, OutboxSource, Preset, System, debezium, load, value};
+use super::error::{Fault, Place};
+use super::{Columns, Outbox, OutboxSource, Preset, Route, Rules, System, Topic, debezium, init, load, value};
 
-/// The preset of an `[[outbox]]` block, and the columns it is usual to have; none for our own, which are in the schema.
-pub(super) fn preset(reader: &mut Reader<'_, '_>) -> (Preset, Option<Columns>) {
+/// Every word that `preset` takes.
+pub fn preset_words() -> Vec<&'static str> {
+    ["outboxd", "debezium", "quarkus"].into_iter().chain(System::WORDS.map(|(word, _)| word)).collect()
+}
+
+/// What an `[[outbox]]` block is by its preset's word, where nothing else is typed.
+pub(super) struct Usual {
+    /// None where the schema's default is meant.
+    pub columns: Option<Columns>,
+    table: Table,
+}
+
+/// Which table a preset is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    /// The schema's default, or logical messages.
+    Any,
+    /// This one.
+    Usual(&'static str),
+    /// One that must be named.
+    Typed,
+}
+
+/// The preset of an `[[outbox]]` block, and what is usual with it.
+pub(super) fn preset(reader: &mut Reader<'_, '_>) -> (Preset, Usual) {
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Word {
         Outboxd,
         Debezium,
+        Quarkus,
         System(System),
     }
-    let mut words = vec![("outboxd", Word::Outboxd), ("debezium", Word::Debezium), ("quarkus", Word::Debezium)];
+    let mut words = vec![("outboxd", Word::Outboxd), ("debezium", Word::Debezium), ("quarkus", Word::Quarkus)];
     words.extend(System::WORDS.map(|(word, system)| (word, Word::System(system))));
     let word = reader.choice("preset", &words);
     let (options, columns) = debezium::read(reader);
-    if word != Word::Debezium && reader.place("debezium").is_some() {
+    if !matches!(word, Word::Debezium | Word::Quarkus) && reader.place("debezium").is_some() {
         reader.refuse("debezium", Fault::new("needs preset = \"debezium\" or \"quarkus\""));
     }
     match word {
-        Word::Outboxd => (Preset::Outboxd, None),
-        Word::Debezium => (Preset::Debezium(Box::new(options)), Some(columns)),
-        Word::System(system) => (Preset::System(system), Some(system.columns())),
-    }
-}
-
-/// The table that is typed, or else the one that is usual for the preset.
-pub(super) fn table(reader: &mut Reader<'_, '_>, preset: &Preset) -> OutboxSource {
-    let table = reader.read("table", |typed| load::table_name(&value::text(typed)?)).expect("table has a default");
-    let Preset::System(system) = preset else { return table };
-    if reader.place("message_prefix").is_some() {
-        reader.refuse("message_prefix", Fault::new("is set, and this preset is for a table"));
-        return table;
-    }
-    if reader.place("table").is_some() {
-        return table;
-    }
-    match system.table() {
-        Some(usual) => load::table_name(usual).unwrap_or(table),
-        None => {
-            let fault = Fault::new("is required with this preset, whose tables have no usual name");
-            reader.refuse("table", fault.hint("table = \"schema.name\""));
-            table
+        Word::Outboxd => (Preset::Outboxd, Usual { columns: None, table: Table::Any }),
+        Word::Debezium => (Preset::Debezium(Box::new(options)), Usual { columns: Some(columns), table: Table::Any }),
+        Word::Quarkus => {
+            // OutboxEvent, which Hibernate does not quote.
+            let usual = Usual { columns: Some(columns), table: Table::Usual("outboxevent") };
+            (Preset::Debezium(Box::new(options)), usual)
+        }
+        Word::System(system) => {
+            let table = system.table().map_or(Table::Typed, Table::Usual);
+            (Preset::System(system), Usual { columns: Some(system.columns()), table })
         }
     }
 }
 
+/// The table that is typed, or else the one that is usual for the preset.
+pub(super) fn table(reader: &mut Reader<'_, '_>, usual: &Usual) -> OutboxSource {
+    let table = reader.read("table", |typed| load::table_name(&value::text(typed)?)).expect("table has a default");
+    if usual.table != Table::Any && reader.place("message_prefix").is_some() {
+        reader.refuse("message_prefix", Fault::new("is set, and this preset is for a table"));
+        return table;
+    }
+    match usual.table {
+        Table::Usual(usual) if reader.place("table").is_none() => load::table_name(usual).unwrap_or(table),
+        Table::Typed if reader.place("table").is_none() => {
+            let hint = match reader.place("preset") {
+                Some(Place::Variable(init::PRESET)) => "--table schema.name",
+                _ => "table = \"schema.name\"",
+            };
+            let fault = Fault::new("is required with this preset, whose tables have no usual name");
+            reader.refuse("table", fault.hint(hint));
+            table
+        }
+        Table::Any | Table::Usual(_) | Table::Typed => table,
+    }
+}
+
+/// Why none of an outbox's events could go anywhere: its preset does not know the topic, and no route names one.
+pub(super) fn without_topic(outbox: &Outbox, rules: &Rules) -> Option<Fault> {
+    let (Preset::System(system), OutboxSource::Table { name, .. }) = (&outbox.preset, &outbox.source) else {
+        return None;
+    };
+    let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
+    let is_named = rules.routes.iter().filter(concerns).any(|route| route.topic.is_some());
+    if system.topic(name) != Topic::Route || is_named {
+        return None;
+    }
+    let what =
+        format!("nothing says to which topic the events of {} go, and no column of that table does", outbox.source);
+    let fault = Fault::new(what);
+    Some(match system {
+        System::Watermill => fault.hint(
+            "a table of watermill's is called watermill_<topic>; for one that is not, or whose name PostgreSQL cut off: add a [[route]] \
+             with topic = \"…\"",
+        ),
+        _ => fault.hint("add a [[route]] with topic = \"…\", as in the system's own configuration"),
+    })
+}
+
 impl Preset {
+    /// The word for it in `preset`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Preset::Outboxd => "outboxd",
+            Preset::Debezium(_) => "debezium",
+            Preset::System(system) => {
+                let word = System::WORDS.iter().find(|(_, known)| known == system);
+                word.expect("each system has a word").0
+            }
+        }
+    }
+
     /// True when the events of one thing share a key by themselves, so that they keep their order.
     pub fn keeps_order(&self) -> bool {
         match self {

@@ -1,6 +1,5 @@
 //! `[[route]]` and `[registry]` become `Rules`: what was typed of each route, checked by itself and against the outboxes.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use regex::bytes::Regex;
@@ -10,7 +9,7 @@ use super::document::{Document, Reader};
 use super::error::{Fault, Problems};
 use super::{
     CloudEvents, ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules,
-    Switch, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, load, value,
+    Switch, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, value,
 };
 use crate::cloudevents::ExtensionName;
 use crate::contract::Contract;
@@ -147,9 +146,10 @@ fn cloudevents(reader: &mut Reader<'_, '_>) -> CloudEvents {
 }
 
 fn schema(reader: &mut Reader<'_, '_>) -> Option<Arc<Contract>> {
+    let place = reader.place("schema").unwrap_or(reader.start());
     reader.read("schema", |typed| {
-        let path = value::text(typed)?;
-        Contract::load(Path::new(&path)).map(Arc::new).map_err(|fault| {
+        let path = place.path(&value::text(typed)?);
+        Contract::load(&path).map(Arc::new).map_err(|fault| {
             let told = Fault::new(fault.what);
             fault.hint.into_iter().fold(told, Fault::hint)
         })
@@ -158,12 +158,10 @@ fn schema(reader: &mut Reader<'_, '_>) -> Option<Arc<Contract>> {
 
 /// The configured outbox of this name.
 fn outbox(text: &str, outboxes: &[Outbox]) -> Result<OutboxSource, Fault> {
-    let prefix = OutboxSource::MessagePrefix(text.to_owned());
-    let named = [load::table_name(text).ok(), Some(prefix)];
-    let known = named.into_iter().flatten().find(|source| outboxes.iter().any(|outbox| outbox.source == *source));
-    known.ok_or_else(|| {
+    Outbox::find(outboxes, text).map(|outbox| outbox.source.clone()).ok_or_else(|| {
+        let known: Vec<String> = outboxes.iter().map(|outbox| outbox.source.to_string()).collect();
         Fault::new(format!("no [[outbox]] has the table or message_prefix \"{text}\""))
-            .hint("write it as in that block")
+            .hint(format!("known: {}", known.join(", ")))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Outbox systems whose tables are read as they are: the word for each, its usual table and columns.
 
-use super::{Columns, Join};
+use super::{Columns, Join, load};
 
 /// A system whose table is read, and whose record its rows become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,20 @@ pub enum System {
     DjangoAutomate,
 }
 
+/// Where the topic of a system's rows is known from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Topic {
+    /// Each row.
+    Row,
+    /// The table: it is the same for all of its rows.
+    Table(String),
+    /// A `[[route]]` alone.
+    Route,
+}
+
+/// PostgreSQL cuts names off behind this length, and a topic in them as well.
+const NAME_BYTES_MAX: usize = 63;
+
 impl System {
     /// The word for each in `preset`.
     pub const WORDS: [(&str, System); 15] = [
@@ -70,7 +84,37 @@ impl System {
             System::OutboxEvents => Some("outbox_events"),
             System::Doorito => Some("outbox_event"),
             System::Yantra => Some("outbox_messages"),
-            System::Watermill | System::Brighter | System::SbmtOutbox | System::DjangoAutomate => None,
+            // Django's own name: app, underscore, model.
+            System::DjangoAutomate => Some("automate_core_outboxitem"),
+            System::Watermill | System::Brighter | System::SbmtOutbox => None,
+        }
+    }
+
+    /// Where the topic of the rows of this table is known from.
+    pub fn topic(self, table: &str) -> Topic {
+        match self {
+            System::Watermill => {
+                let topic = table.strip_prefix("watermill_").filter(|_| table.len() < NAME_BYTES_MAX);
+                topic.and_then(|topic| load::literal_topic(topic.to_owned()).ok()).map_or(Topic::Route, Topic::Table)
+            }
+            // It has no topics, so this is ours, like those of other tables.
+            System::DjangoAutomate => match load::literal_topic(format!("outbox.event.{table}")) {
+                Ok(topic) => Topic::Table(topic),
+                Err(_) => Topic::Route,
+            },
+            System::SbmtOutbox => Topic::Route,
+            System::Eventuate
+            | System::WatermillForwarder
+            | System::Goharvest
+            | System::TomorrowOne
+            | System::Brighter
+            | System::Cap
+            | System::PgTransactionalOutbox
+            | System::DjangoOutboxPattern
+            | System::Openg2p
+            | System::OutboxEvents
+            | System::Doorito
+            | System::Yantra => Topic::Row,
         }
     }
 

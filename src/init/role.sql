@@ -51,7 +51,10 @@ BEGIN
             RAISE EXCEPTION USING
                 ERRCODE = 'undefined_table',
                 MESSAGE = format('outbox table %s does not exist', item),
-                HINT = 'create it, or correct [[outbox]] table or join; init makes public.outbox only when its columns are mapped by our names';
+                HINT = concat('create it, or correct [[outbox]] table or join, or --table', (
+                    SELECT ': there is ' || string_agg(format('%s.%I', relnamespace::regnamespace, relname), ', ' ORDER BY oid)
+                    FROM pg_class WHERE relkind IN ('r', 'p') AND lower(relname) = lower((parse_ident(item))[2])),
+                    '; init makes public.outbox only when its columns are mapped by our names');
         END IF;
         IF NOT has_table_privilege(relay, item, 'SELECT') THEN
             EXECUTE format('GRANT SELECT ON %s TO %I', item, relay);

@@ -114,6 +114,7 @@ impl Router {
         let compile = |outbox: &config::Outbox| {
             let concerns = |route: &&config::Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
             let mut routes: Vec<Route> = Vec::new();
+            layout.turn_to(&outbox.columns);
             for (at, route) in rules.routes.iter().enumerate().filter(|(_, route)| concerns(route)) {
                 let mut compiled = Route::new(route, rules.templates.as_ref(), layout);
                 if route.switch == Switch::Off {

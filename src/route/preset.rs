@@ -63,14 +63,6 @@ impl Maker {
         }
     }
 
-    /// Whether a record has all headers that it must have, once a route has added its own.
-    pub(super) fn approve(&self, headers: &Headers) -> Result<(), String> {
-        match self {
-            Maker::Outboxd { .. } | Maker::Debezium(_) => Ok(()),
-            Maker::System(system) => system.approve(headers),
-        }
-    }
-
     pub(super) fn partition(&self, row: &Row<'_>) -> Result<Option<i32>, String> {
         match self {
             Maker::Outboxd { .. } => row.bytes(Place::PARTITION).map(partition_number).transpose(),

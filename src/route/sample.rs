@@ -2,7 +2,7 @@
 
 use super::Router;
 use crate::config;
-use crate::config::{Outbox, OutboxSource, Route, Rules};
+use crate::config::{Outbox, OutboxSource, Rules};
 use crate::dead_letter::Rejection;
 use crate::lsn::Lsn;
 use crate::record::Preview;
@@ -15,15 +15,12 @@ use crate::source::pgoutput::Message;
 /// microseconds since 2000-01-01 UTC.
 pub fn sample(rules: &Rules, outbox: &Outbox, event: &[u8], committed_at: i64) -> Result<Preview, Rejection> {
     const PREFIX: &str = "sample";
-    // Routes of this outbox alone, under the name that the sample goes by.
-    let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
-    let routes = rules.routes.iter().filter(concerns).map(|route| Route { outbox: None, ..route.clone() });
-    let rules = Rules { routes: routes.collect(), ..rules.clone() };
+    let mut layout = Layout::default();
+    // By the outbox's own name: routes go by it, and so do topics and headers of some presets.
+    let mut router = Router::new(rules, std::slice::from_ref(outbox), &mut layout);
     // A sample has its payload with it, wherever that is else.
     let source = OutboxSource::MessagePrefix(PREFIX.to_owned());
     let outboxes = [config::Outbox { source, join: None, ..outbox.clone() }];
-    let mut layout = Layout::default();
-    let mut router = Router::new(&rules, &outboxes, &mut layout);
     let mut reader = outbox::Outbox::new(&outboxes, layout);
     let begin = Message::Begin { commit_lsn: Lsn::ZERO, committed_at, xid: 0 };
     let message = Message::Logical { transactional: true, lsn: Lsn::ZERO, prefix: PREFIX, content: event };

@@ -4,7 +4,7 @@
 use crate::support::kafka::Kafka;
 use crate::support::postgres::Postgres;
 use crate::support::reader::{Reader, Seen};
-use crate::support::relay::Relay;
+use crate::support::relay::{Relay, outboxd_with};
 use crate::support::scene::{PARTITIONS, Scene};
 use crate::support::{PATIENCE, eventually};
 
@@ -20,27 +20,36 @@ struct Stage {
 }
 
 impl Stage {
-    /// With the system's DDL and one `[[outbox]]` block; `{topic}` in the routes is this test's topic.
+    /// With the system's DDL and what an `[[outbox]]` block says of it; `{topic}` in them and in the routes is this test's topic.
+    /// `outboxd init --preset …` prepares it, and the block is the one that it prints, with what else was said.
     fn new(ddl: &str, block: &str, routes: &[&str]) -> Stage {
         Stage::below("preset", ddl, block, routes)
     }
 
     /// The same with a topic below this one, which the system names itself.
     fn below(above: &str, ddl: &str, block: &str, routes: &[&str]) -> Stage {
-        let mut scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
+        let scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
         let topic = format!("{above}.{}", scene.database.name());
-        scene.database.exec(ddl);
+        Stage::of(scene, topic, ddl, block, routes)
+    }
+
+    /// The same with events that go to this topic.
+    fn of(mut scene: Scene, topic: String, ddl: &str, block: &str, routes: &[&str]) -> Stage {
+        scene.database.exec(&ddl.replace("{topic}", &topic));
         let before = shape(&scene);
         assert!(!before.is_empty());
-        let marks = marks(block);
-        let is_marked = marks.is_some();
-        let block = format!("{block}\n{}", marks.unwrap_or_default());
-        scene.config = scene.config.without("route").add("outbox", &block);
+        scene.config = scene.config.without("route");
         for route in routes {
             scene.config = scene.config.add("route", &route.replace("{topic}", &topic));
         }
-        scene.config.run(&["init"]).assert_success();
+        let marks = if block.contains("writeback") { None } else { marks(block) };
+        let is_marked = block.contains("writeback") || marks.is_some();
+        let mut block: toml::Table = block.replace("{topic}", &topic).parse().expect("it is TOML");
+        let printed = init_by_preset(&scene, &block);
         assert_eq!(shape(&scene), before, "init changes no table of the system's");
+        block.extend(printed);
+        block.extend(marks.iter().flat_map(|marks| marks.parse::<toml::Table>().expect("it is TOML")));
+        scene.config = scene.config.add("outbox", &block.to_string());
         scene.kafka.create_topic(&topic, PARTITIONS);
         let reader = Reader::start(&scene.kafka, &[&topic]);
         let relay = scene.relay();
@@ -80,6 +89,16 @@ impl Stage {
         assert_eq!(findings.iter().find(failed), None);
         columns["message"].as_str().expect("it is text").to_owned()
     }
+}
+
+/// Runs `init` for the preset and the table of this block, with a file that has no block, and returns the one that it prints.
+fn init_by_preset(scene: &Scene, block: &toml::Table) -> toml::Table {
+    let said = |name: &str| block.get(name).map(|value| value.as_str().expect("it is text"));
+    let mut arguments = vec!["init", "--preset", said("preset").expect("a block names its preset")];
+    arguments.extend(said("table").into_iter().flat_map(|table| ["--table", table]));
+    let ended = scene.config.run(&arguments);
+    let (_, printed) = ended.assert_success().stderr.split_once("[[outbox]]\n").expect("the block is printed");
+    printed.parse().expect("it is a block alone")
 }
 
 /// What docs/presets.md writes into the block of this preset, so that its rows are marked.
@@ -209,7 +228,7 @@ fn goharvest_rows_are_records_with_their_headers() {
 
 #[test]
 fn tomorrow_one_records_carry_their_sequence_and_source() {
-    let mut stage = Stage::new(
+    let stage = Stage::new(
         "CREATE SEQUENCE IF NOT EXISTS outbox_kafka_id_seq;
          CREATE TABLE IF NOT EXISTS outbox_kafka (
              id              BIGINT PRIMARY KEY DEFAULT nextval('outbox_kafka_id_seq'::regclass),
@@ -222,27 +241,19 @@ fn tomorrow_one_records_carry_their_sequence_and_source() {
          );
          CREATE INDEX idx_outbox_kafka_not_processed ON outbox_kafka (id) WHERE processed IS NULL;",
         "preset = \"tomorrow-one\"",
-        &[],
+        &["match = { key = \"named\" }\nheaders = { x-source = \"shop\" }"],
     );
     let insert = r#"insert into outbox_kafka (id, created, topic, key, value, headers)
            values (72623859790382856, now(), '{topic}', 'k', '\x0a00ff', '{"x-value-type": "shop.Paid", "_internal_:traceId": "1"}')"#;
-    stage.scene.database.exec(&insert.replace("{topic}", &stage.topic));
-    let letter = stage.scene.wait_letter("72623859790382856");
-    assert!(letter.message.contains("write headers = { x-source = \"…\" } in a [[route]]"), "{}", letter.message);
-
-    stage.relay.sigterm();
-    stage.relay.wait_exit(PATIENCE);
-    stage.scene.config = stage.scene.config.add("route", "headers = { x-source = \"shop\" }");
-    stage.relay = stage.scene.relay();
-    stage.scene.retry_letters();
-    let seen = stage.reader.wait_count(1, PATIENCE).remove(0);
+    let seen = stage.publish(insert);
     assert_eq!((seen.key(), seen.value.as_deref()), ("k", Some(&[0x0a, 0x00, 0xff][..])));
     let header = |name: &str, value: &[u8]| (name.to_owned(), Some(value.to_vec()));
-    let expected = [
-        header("x-value-type", b"shop.Paid"),
-        header("x-sequence", &[1, 2, 3, 4, 5, 6, 7, 8]),
-        header("x-source", b"shop"),
-    ];
+    let expected = [header("x-value-type", b"shop.Paid"), header("x-sequence", &[1, 2, 3, 4, 5, 6, 7, 8])];
+    assert_eq!(seen.headers, expected, "a source that nobody named is not made up");
+    let named = insert.replace("72623859790382856", "258").replace("'k'", "'named'").replace("{topic}", &stage.topic);
+    stage.scene.database.exec(&named);
+    let seen = stage.reader.wait_count(2, PATIENCE).into_iter().find(|seen| seen.key() == "named").expect("it arrives");
+    let expected = [expected[0].clone(), header("x-sequence", &[0, 0, 0, 0, 0, 0, 1, 2]), header("x-source", b"shop")];
     assert_eq!(seen.headers, expected);
 }
 
@@ -316,6 +327,18 @@ fn watermill_messages_go_where_the_route_says() {
     let expected =
         [("_watermill_message_uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"), ("name", "OrderPaid"), ("é", "ü")];
     assert_eq!(headers(&seen), some(&expected));
+}
+
+#[test]
+fn watermill_tables_name_their_topic() {
+    let table = "preset = \"watermill\"\ntable = 'public.\"watermill_{topic}\"'";
+    let stage = Stage::new(&WATERMILL.replace("{}", "{topic}"), table, &[]);
+    let seen = stage.publish(
+        r#"INSERT INTO "watermill_{topic}" (uuid, payload, metadata, transaction_id)
+           VALUES ('u-1', '{"n" :1.10}', '{"name":"OrderPaid"}', pg_current_xact_id())"#,
+    );
+    assert_eq!((seen.key.as_deref(), seen.value()), (None, r#"{"n" :1.10}"#));
+    assert_eq!(headers(&seen), some(&[("_watermill_message_uuid", "u-1"), ("name", "OrderPaid")]));
 }
 
 #[test]
@@ -679,6 +702,67 @@ fn django_automate_items_go_where_the_route_says() {
     assert_eq!((seen.key(), seen.value()), ("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", r#"{"job": 1}"#));
     assert_eq!(headers(&seen), some(&[("id", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")]));
     assert_eq!(seen.timestamp_ms, Some(1_794_801_960_000));
+}
+
+#[test]
+fn django_automate_items_go_to_a_topic_of_their_table_by_themselves() {
+    // As the system's first migration makes it.
+    let ddl = "create table automate_core_outboxitem (id bigint not null primary key generated by default as identity,
+             tenant_id varchar(64) not null, status varchar(32) not null, kind varchar(64) not null, payload jsonb not null,
+             idempotency_key varchar(128), priority integer not null, attempt_count integer not null, max_attempts integer not null,
+             next_attempt_at timestamptz not null, lease_owner varchar(128), lease_expires_at timestamptz,
+             last_error_code varchar(128), last_error_message text, created_at timestamptz not null, updated_at timestamptz not null)";
+    let scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
+    let topic = "outbox.event.automate_core_outboxitem".to_owned();
+    // With the words and columns of that version.
+    let marks = "{ status = \"status\", published = \"DONE\", rejected = \"DLQ\", attempts = \"attempt_count\", error = \"last_error_message\" }";
+    let block = format!("preset = \"django-automate\"\nwriteback = {marks}");
+    let stage = Stage::of(scene, topic, ddl, &block, &[]);
+    let seen = stage.publish(
+        r#"insert into automate_core_outboxitem (tenant_id, status, kind, payload, priority, attempt_count, max_attempts,
+             next_attempt_at, created_at, updated_at)
+           values ('t', 'PENDING', 'event', '{"job": 1}', 100, 0, 15, now(), '2026-11-16 04:06:00+00', now())"#,
+    );
+    assert_eq!((seen.key(), seen.value()), ("1", r#"{"job": 1}"#));
+    assert_eq!(headers(&seen), some(&[("id", "1")]));
+}
+
+#[test]
+fn init_says_which_table_is_missing_and_which_one_may_be_meant() {
+    let scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
+    scene.database.exec("create schema app; create table app.\"Published\" (id int)");
+    let ended = scene.config.run(&["init", "--preset", "django-outbox-pattern"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("outbox table \"public\".\"published\" does not exist"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("or --table: there is app.\"Published\""), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("[[outbox]]\n"), "nothing is prepared that lines could be for: {}", ended.stderr);
+}
+
+#[test]
+fn init_by_preset_needs_no_configuration_file() {
+    let scene = Scene::bare(&Postgres::shared(), &Kafka::shared());
+    let database = &scene.database;
+    database.exec("create schema cap; create table cap.published (\"Id\" bigint primary key)");
+    let own = [("OUTBOXD_POSTGRES__SLOT", database.name()), ("OUTBOXD_POSTGRES__PUBLICATION", database.name())];
+    let arguments = ["init", "--preset", "cap", "--url", &database.url()];
+    let dry = outboxd_with(&[&arguments[..], &["--dry-run"]].concat(), &own);
+    assert!(
+        dry.assert_success().stdout.contains("CREATE PUBLICATION") && dry.stderr.contains("[[outbox]]"),
+        "{dry:#?}"
+    );
+    assert_eq!(database.ask("select count(*) from pg_publication").as_deref(), Some("0"));
+    let ended = outboxd_with(&arguments, &own);
+    assert!(ended.assert_success().stderr.contains("preset = \"cap\"\ntable = \"cap.published\""), "{ended:#?}");
+    let published = "select string_agg(schemaname || '.' || tablename, ',') from pg_publication_tables";
+    assert_eq!(database.ask(published).as_deref(), Some("cap.published"));
+    assert_eq!(database.ask("select has_table_privilege('outboxd', 'cap.published', 'select')").as_deref(), Some("t"));
+    let again = outboxd_with(&arguments, &own);
+    again.assert_success();
+    assert_eq!(
+        database.ask("select to_regclass('public.outbox') is null").as_deref(),
+        Some("t"),
+        "our own table is not made"
+    );
 }
 
 #[test]

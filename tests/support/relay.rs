@@ -120,6 +120,11 @@ pub fn outboxd(arguments: &[&str]) -> Ended {
     run_binary(binary().args(arguments))
 }
 
+/// Runs the binary with these arguments and variables, without a configuration file.
+pub fn outboxd_with(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    run_binary(binary().args(arguments).envs(variables.iter().copied()))
+}
+
 /// The configuration, with health and metrics at this port.
 fn listening(config: &Config, http: u16) -> Config {
     config.clone().set("http.listen", format!("127.0.0.1:{http}"))

@@ -269,7 +269,7 @@ fn what_is_required_is_asked_for() {
         refusal(load("[kafka]\n[postgres]\n", &[])),
         format!("f.toml:1: {}\nerror: f.toml:2: {}", hints[1], hints[0])
     );
-    assert_eq!(refusal(Config::build(None, std::iter::empty())), hints.join("\nerror: "));
+    assert_eq!(refusal(Config::build(None, std::iter::empty(), None)), hints.join("\nerror: "));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn variables_win_over_the_file_and_can_stand_alone() {
         ("HOME", "/"),
     ];
     let pairs = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    for config in [load(LEAST, &env).unwrap(), Config::build(None, pairs).unwrap()] {
+    for config in [load(LEAST, &env).unwrap(), Config::build(None, pairs, None).unwrap().config] {
         assert_eq!(config.postgres.connection.user, "v");
         assert_eq!(config.postgres.connection.password, Some(Secret::new("from the environment")));
         assert_eq!(config.kafka.brokers, "other:9092");
@@ -748,5 +748,118 @@ fn a_route_behind_one_that_takes_all_rows_of_its_outbox_is_never_reached() {
     assert!(routes("outbox = \"a\"", "topic = \"x\"").is_ok());
     for (first, second) in [("", "outbox = \"a\""), ("outbox = \"a\"", "outbox = \"a\""), ("", "")] {
         assert!(routes(first, second).unwrap_err().contains("is never reached"), "{first} before {second}");
+    }
+}
+
+#[test]
+fn a_relative_path_leads_from_the_files_directory_and_in_a_variable_from_the_working_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("secrets/pg", "from file\n");
+    write("secrets/kafka", "of kafka\n");
+    write("schemas/order.json", "{}");
+    write("templates/order.j2", "{{ id }}");
+    write(
+        "outboxd.toml",
+        "[postgres]\nurl = 'postgres://u@h/d?sslmode=verify-full&sslrootcert=ca.pem&sslcert=a.crt&sslkey=/etc/a.key'\n\
+         password_file = 'secrets/pg'\n\
+         [kafka]\nbrokers = 'k'\nproperties = { 'sasl.password' = { file = 'secrets/kafka' } }\n\
+         [[route]]\nschema = 'schemas/order.json'\ntemplate = 'order'\n",
+    );
+    let path = directory.path().join("outboxd.toml");
+    let load = |env: &[(&str, &str)]| {
+        Config::load(Some(&path), env.iter().map(|(name, value)| (name.to_string(), value.to_string())))
+    };
+    let config = load(&[]).unwrap();
+    let connection = &config.postgres.connection;
+    assert_eq!(connection.password.as_ref().map(Secret::reveal), Some("from file"));
+    assert_eq!(connection.sslrootcert, Some(directory.path().join("ca.pem")));
+    assert_eq!(connection.client_cert, Some((directory.path().join("a.crt"), "/etc/a.key".into())));
+    assert_eq!(config.kafka.properties["sasl.password"].reveal(), "of kafka");
+    assert!(config.rules.routes[0].schema.is_some() && config.rules.templates.is_some());
+    let told = refusal(load(&[("OUTBOXD_POSTGRES__PASSWORD_FILE", "secrets/pg")]));
+    assert!(
+        told.starts_with("OUTBOXD_POSTGRES__PASSWORD_FILE: postgres.password_file: cannot read secrets/pg: "),
+        "{told}"
+    );
+}
+
+/// What `init` works by, with this file and these options.
+fn plan(text: Option<&str>, env: &[(&str, &str)], asked: &Asked) -> Result<Plan, Error> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("outboxd.toml");
+    fs::write(&path, text.unwrap_or_default()).unwrap();
+    let env = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    Config::load_for_init(Some(&path), env, asked)
+}
+
+fn asked(preset: &str, table: Option<&str>) -> Asked {
+    Asked { preset: Some(preset.into()), table: table.map(str::to_owned), url: None }
+}
+
+#[test]
+fn init_adds_the_table_that_it_is_asked_for_and_says_which_lines_are_missing() {
+    let Plan { config, missing } = plan(Some(LEAST), &[], &asked("cap", None)).unwrap();
+    assert_eq!(config.outbox.iter().map(|outbox| outbox.source.to_string()).collect::<Vec<_>>(), ["cap.published"]);
+    assert_eq!(missing, "[[outbox]]\npreset = \"cap\"\ntable = \"cap.published\"\n");
+    // What is printed is what a file can hold.
+    assert!(with(&missing).is_ok());
+    let table = "app.\"watermill_a.b\"";
+    let Plan { config, missing } = plan(Some(LEAST), &[], &asked("watermill", Some(table))).unwrap();
+    assert_eq!(config.outbox[0].source, self::table("app", "watermill_a.b"));
+    assert_eq!(with(&missing).unwrap().outbox[0].source, self::table("app", "watermill_a.b"), "{missing}");
+    let text = format!("{LEAST}[[outbox]]\ntable = 'mine'\n[[route]]\noutbox = 'cap.published'\ntopic = 'x'\n");
+    let Plan { config, .. } = plan(Some(&text), &[], &asked("cap", None)).unwrap();
+    assert_eq!(config.outbox.len(), 2, "those of the file stay");
+}
+
+#[test]
+fn init_prints_nothing_where_the_file_has_the_block_and_refuses_another_one() {
+    let text = format!("{LEAST}[[outbox]]\npreset = 'cap'\ncolumns = {{ id = 'Key' }}\n");
+    let Plan { config, missing } = plan(Some(&text), &[], &asked("cap", Some("cap.published"))).unwrap();
+    assert_eq!((config.outbox.len(), config.outbox[0].columns.id.as_str(), missing.as_str()), (1, "Key", ""));
+    let told = refusal(plan(Some(&text), &[], &asked("brighter", Some("cap.published"))));
+    assert!(
+        told.contains(
+            "outboxd.toml:5: outbox: cap.published has preset = \"cap\" here, and --preset says \"brighter\""
+        ),
+        "{told}"
+    );
+}
+
+#[test]
+fn init_needs_no_file_when_a_url_says_where() {
+    let by_url =
+        Asked { url: Some("postgres://dba:secret@h/shop".into()), ..asked("sbmt-outbox", Some("order_items")) };
+    let Plan { config, missing } = plan(None, &[], &by_url).unwrap();
+    let Connection { user, password, dbname, .. } = &config.postgres.connection;
+    assert_eq!((user.as_str(), password, dbname.as_str()), ("outboxd", &None, "shop"));
+    assert!(missing.starts_with("[postgres]\nurl = ") && missing.contains("[[route]]\ntopic = \"…\""), "{missing}");
+    assert!(!missing.contains("secret") && !missing.contains("dba"), "{missing}");
+    let own = [("OUTBOXD_POSTGRES__URL", "postgres://relay@h/shop")];
+    let Plan { config, missing } = plan(None, &own, &by_url).unwrap();
+    assert_eq!(config.postgres.connection.user, "relay");
+    assert!(missing.starts_with("[[outbox]]"), "{missing}");
+    let told = refusal(plan(None, &[], &asked("cap", None)));
+    assert!(told.contains("postgres.url is required"), "{told}");
+}
+
+#[test]
+fn what_init_is_asked_for_is_held_to_the_same_rules_as_a_file() {
+    for (preset, table, told) in [
+        ("kap", None, "--preset: outbox.preset: \"kap\" is not one of the choices\n  hint: did you mean \"cap\"?"),
+        (
+            "brighter",
+            None,
+            "--preset: outbox.table: is required with this preset, whose tables have no usual name\n  hint: --table schema.name",
+        ),
+        ("cap", Some("a.b.c"), "--table: outbox.table: \"a.b.c\" is not a table's name"),
+    ] {
+        let found = refusal(plan(Some(LEAST), &[], &asked(preset, table)));
+        assert!(found.starts_with(told), "{found}");
     }
 }

@@ -38,6 +38,8 @@ enum Topic {
     /// `outbox.event.` and the kind of thing that it is about.
     Aggregate,
     Column(Column),
+    /// That of the table.
+    Table(String),
     /// A route names it.
     Unknown,
 }
@@ -89,8 +91,9 @@ impl Event {
         Event::of_aggregate(&PARTS)
     }
 
-    pub(super) fn django_automate() -> Event {
-        Event { topic: Topic::Unknown, key: (Place::ID, "id"), ..Event::of_aggregate(&PARTS[..1]) }
+    pub(super) fn django_automate(topic: Option<String>) -> Event {
+        let topic = topic.map_or(Topic::Unknown, Topic::Table);
+        Event { topic, key: (Place::ID, "id"), ..Event::of_aggregate(&PARTS[..1]) }
     }
 }
 
@@ -102,6 +105,7 @@ impl Make for Event {
                 out.extend_from_slice(needed(row, Place::AGGREGATE_TYPE, "aggregate_type")?);
             }
             Topic::Column(column) => out.extend_from_slice(column.needed(row)?),
+            Topic::Table(topic) => out.extend_from_slice(topic.as_bytes()),
             Topic::Unknown => return Err(NO_TOPIC.to_owned()),
         }
         Ok(())

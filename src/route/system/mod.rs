@@ -1,7 +1,8 @@
 //! The records of other outbox systems, as the consumers of each know them: one maker for each.
 //!
 //! A row enters, a part of its record leaves. What a system's own relay takes from its configuration and not from the row
-//! (a topic, the name of a source) comes from a `[[route]]`; without it the event is rejected, and told which line to write.
+//! (a topic, the name of a source) comes from a `[[route]]`; an event that has no topic without it is rejected, and told which line
+//! to write.
 
 mod array;
 mod brighter;
@@ -19,7 +20,7 @@ mod watermill;
 use std::fmt;
 
 use super::value::Value;
-use crate::config::{OutboxSource, System};
+use crate::config::{OutboxSource, System, Topic};
 use crate::record::Headers;
 use crate::source::outbox::{Layout, Place, Row};
 
@@ -31,11 +32,6 @@ pub(super) trait Make: fmt::Debug + Send + Sync {
     fn key(&self, row: &Row<'_>, out: &mut Vec<u8>) -> Result<bool, String>;
 
     fn headers(&self, row: &Row<'_>, out: &mut Headers) -> Result<(), String>;
-
-    /// Whether all headers are there that consumers need, once a route has added its own.
-    fn approve(&self, _headers: &Headers) -> Result<(), String> {
-        Ok(())
-    }
 
     fn partition(&self, _row: &Row<'_>) -> Result<Option<i32>, String> {
         Ok(None)
@@ -56,7 +52,7 @@ pub(super) trait Make: fmt::Debug + Send + Sync {
 pub(super) fn maker(system: System, source: &OutboxSource, layout: &mut Layout) -> Box<dyn Make> {
     match system {
         System::Eventuate => Box::new(eventuate::Eventuate::new(layout)),
-        System::Watermill => Box::new(watermill::Watermill::new(layout)),
+        System::Watermill => Box::new(watermill::Watermill::new(topic(system, source), layout)),
         System::WatermillForwarder => Box::new(watermill::Forwarder),
         System::Goharvest => Box::new(goharvest::Goharvest::new(layout)),
         System::TomorrowOne => Box::new(tomorrow_one::TomorrowOne::new(layout)),
@@ -69,7 +65,18 @@ pub(super) fn maker(system: System, source: &OutboxSource, layout: &mut Layout) 
         System::OutboxEvents => Box::new(event::Event::outbox_events()),
         System::Doorito => Box::new(event::Event::doorito(layout)),
         System::Yantra => Box::new(event::Event::yantra()),
-        System::DjangoAutomate => Box::new(event::Event::django_automate()),
+        System::DjangoAutomate => Box::new(event::Event::django_automate(topic(system, source))),
+    }
+}
+
+/// The topic of all rows, where the table's name tells it.
+fn topic(system: System, source: &OutboxSource) -> Option<String> {
+    match source {
+        OutboxSource::Table { name, .. } => match system.topic(name) {
+            Topic::Table(topic) => Some(topic),
+            Topic::Row | Topic::Route => None,
+        },
+        OutboxSource::MessagePrefix(_) => None,
     }
 }
 

@@ -37,8 +37,12 @@ type Cell<'a> = (&'a str, u32, Option<&'a str>);
 
 /// Makes the record of a row of this preset's table, with the routes that are typed.
 fn make(preset: &str, routes: &str, columns: &[Cell<'_>]) -> Result<Made, Rejection> {
+    make_of("my_outbox_items", preset, routes, columns)
+}
+
+fn make_of(table: &str, preset: &str, routes: &str, columns: &[Cell<'_>]) -> Result<Made, Rejection> {
     let text = format!(
-        "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\ntable = 'app.my_outbox_items'\n\
+        "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\ntable = 'app.\"{table}\"'\n\
          preset = '{preset}'\n{routes}"
     );
     let mut config = Config::from_toml(&text, "test", std::iter::empty()).unwrap_or_else(|error| panic!("{error}"));
@@ -49,7 +53,7 @@ fn make(preset: &str, routes: &str, columns: &[Cell<'_>]) -> Result<Made, Reject
     let mut outbox = Outbox::new(&config.outbox, layout);
     let begin = Message::Begin { commit_lsn: Lsn(9), committed_at: COMMITTED_AT, xid: 1 };
     assert!(matches!(outbox.read(begin, b"").unwrap(), Step::Nothing));
-    let relation = relation(columns);
+    let relation = relation(table, columns);
     outbox.read(pgoutput::decode(&relation).unwrap(), &relation).unwrap();
     let insert = insert(columns);
     let row = match outbox.read(pgoutput::decode(&insert).unwrap(), &insert).unwrap() {
@@ -71,8 +75,8 @@ fn make(preset: &str, routes: &str, columns: &[Cell<'_>]) -> Result<Made, Reject
     })
 }
 
-fn relation(columns: &[Cell<'_>]) -> Vec<u8> {
-    let mut body = [b"R", &1u32.to_be_bytes()[..], b"app\0my_outbox_items\0d"].concat();
+fn relation(table: &str, columns: &[Cell<'_>]) -> Vec<u8> {
+    let mut body = [b"R", &1u32.to_be_bytes()[..], b"app\0", table.as_bytes(), b"\0d"].concat();
     body.extend((columns.len() as u16).to_be_bytes());
     for (name, oid, _) in columns {
         body.extend([b"\0", name.as_bytes(), b"\0", &oid.to_be_bytes()[..], &[0xFF; 4]].concat());
@@ -223,11 +227,10 @@ fn tomorrow_one_numbers_its_records_in_eight_bytes() {
 }
 
 #[test]
-fn tomorrow_one_needs_a_source() {
-    let (reason, words) = rejection("tomorrow-one", "", &TOMORROW_ONE);
-    assert_eq!(reason, "headers");
-    let line = "its header x-source stands in no column: write headers = { x-source = \"…\" } in a [[route]]";
-    assert_eq!(words, line);
+fn tomorrow_one_goes_without_a_source_that_no_route_names() {
+    let made = make("tomorrow-one", "", &TOMORROW_ONE).unwrap();
+    let expected = [("x-value-type", "a.B"), ("x-sequence", "[0, 0, 0, 0, 0, 0, 1, 2]")];
+    assert_eq!((made.topic.as_str(), made.headers), ("orders", headers(&expected)));
     let (_, words) = rejection("tomorrow-one", SOURCE, &with(&TOMORROW_ONE, &[("headers", Some("3"))]));
     assert!(words.starts_with("its headers column is not a JSON object: invalid type"), "{words}");
     let text = [("id", TEXT, Some("a")), TOMORROW_ONE[1], TOMORROW_ONE[3], TOMORROW_ONE[4], TOMORROW_ONE[5]];
@@ -289,6 +292,8 @@ const WATERMILL: [Cell<'_>; 5] = [
     ("metadata", JSON, Some(r#"{"name":"Paid"}"#)),
 ];
 const TO_ORDERS: &str = "[[route]]\ntopic = 'orders'";
+/// No row has this column.
+const ELSEWHERE: &str = "[[route]]\nmatch = { nowhere = 'x' }\ntopic = 'elsewhere'";
 
 #[test]
 fn watermill_sends_a_message_where_the_route_says() {
@@ -304,7 +309,7 @@ fn watermill_sends_a_message_where_the_route_says() {
     assert_eq!(made, expected);
     let made = make("watermill", TO_ORDERS, &with(&WATERMILL, &[("payload", None), ("metadata", None)])).unwrap();
     assert_eq!((made.value, made.headers.len()), (None, 1));
-    let (reason, words) = rejection("watermill", "", &WATERMILL);
+    let (reason, words) = rejection("watermill", ELSEWHERE, &WATERMILL);
     assert_eq!(
         (reason, words.as_str()),
         ("topic", "its topic stands in no column: write topic = \"…\" in a [[route]]")
@@ -314,6 +319,42 @@ fn watermill_sends_a_message_where_the_route_says() {
     assert!(words.contains("its metadata has _watermill_message_uuid"), "{words}");
     let (_, words) = rejection("watermill", TO_ORDERS, &with(&WATERMILL, &[("metadata", Some("[]"))]));
     assert!(words.starts_with("its metadata is not a JSON object"), "{words}");
+}
+
+#[test]
+fn watermill_names_its_tables_after_their_topics() {
+    let topic = |table: &str, routes| make_of(table, "watermill", routes, &WATERMILL).map(|made| made.topic);
+    assert_eq!(topic("watermill_shop.orders", "").as_deref(), Ok("shop.orders"));
+    assert_eq!(topic("watermill_shop.orders", TO_ORDERS).as_deref(), Ok("orders"));
+    // PostgreSQL cuts longer names off at 63 bytes: then the rest of the topic is not known.
+    let long = format!("watermill_{}", "t".repeat(53));
+    assert!(topic(&long[..62], "").is_ok());
+    assert_eq!(topic(&long, ELSEWHERE).unwrap_err().reason, "topic");
+}
+
+#[test]
+fn a_table_whose_topic_nobody_knows_is_refused_at_start_with_the_line_to_write() {
+    let base = "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\n";
+    let read = |more: &str| Config::from_toml(&format!("{base}{more}"), "f.toml", std::iter::empty());
+    let long = format!("watermill_{}", "t".repeat(53));
+    for (preset, table) in [("sbmt-outbox", "my_outbox_items"), ("watermill", "messages"), ("watermill", &long)] {
+        let block = format!("preset = '{preset}'\ntable = '{table}'\n");
+        let told = read(&block).unwrap_err().to_string();
+        let what = format!("f.toml:5: outbox: nothing says to which topic the events of public.{table} go");
+        assert!(told.starts_with(&what) && told.contains("add a [[route]] with topic"), "{told}");
+        assert!(read(&format!("{block}[[route]]\nkey = 'x'")).is_err(), "a route that names none does not help");
+        assert!(read(&format!("{block}{TO_ORDERS}")).is_ok() && read(&format!("{block}{ELSEWHERE}")).is_ok());
+    }
+}
+
+#[test]
+fn a_sample_of_rows_goes_to_the_topic_of_their_table() {
+    let text = "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\ntable = 'watermill_orders'\n\
+                preset = 'watermill'\n[[route]]\noutbox = 'watermill_orders'\nkey = 'k'";
+    let config = Config::from_toml(text, "test", std::iter::empty()).unwrap();
+    let event = br#"{"uuid": "u", "payload": {}}"#;
+    let made = crate::route::sample(&config.rules, &config.outbox[0], event, 0).unwrap();
+    assert_eq!((made.topic.as_str(), made.key.as_deref()), ("orders", Some(&b"k"[..])));
 }
 
 #[test]
@@ -460,7 +501,7 @@ fn sbmt_options_that_cannot_be_followed_are_rejected() {
         assert_eq!(found, reason, "{words}");
         assert!(words.contains(message), "{words}");
     }
-    let (reason, words) = rejection("sbmt-outbox", "", &SBMT);
+    let (reason, words) = rejection("sbmt-outbox", ELSEWHERE, &SBMT);
     assert_eq!(
         (reason, words.as_str()),
         ("topic", "its topic stands in no column: write topic = \"…\" in a [[route]]")
@@ -579,7 +620,8 @@ fn events_without_a_record_of_their_own_have_ours() {
     assert_eq!(made.headers, headers(&[&parts[..], &[("idempotency_key", "i")]].concat()));
     let made = make("django-automate", TO_ORDERS, &row).unwrap();
     assert_eq!((made.topic.as_str(), made.key.as_deref(), made.headers), ("orders", Some(id.1), headers(&[id])));
-    assert_eq!(rejection("django-automate", "", &row).0, "topic");
+    let made = make_of("automate_core_outboxitem", "django-automate", "", &row).unwrap();
+    assert_eq!(made.topic, "outbox.event.automate_core_outboxitem");
 }
 
 #[test]
@@ -622,7 +664,8 @@ fn every_word_is_a_preset_with_its_own_columns_and_table() {
     for (word, system) in System::WORDS {
         let base = "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\n";
         let read = |block: &str| Config::from_toml(&format!("{base}{block}"), "f.toml", std::iter::empty());
-        let config = read(&format!("preset = '{word}'\ntable = 't'\ncolumns = {{ id = 'other' }}")).unwrap();
+        let config =
+            read(&format!("preset = '{word}'\ntable = 't'\ncolumns = {{ id = 'other' }}\n{TO_ORDERS}")).unwrap();
         assert!(matches!(config.outbox[0].preset, config::Preset::System(found) if found == system), "{word}");
         assert_eq!(config.outbox[0].columns.id, "other");
         match read(&format!("preset = '{word}'")) {
@@ -633,10 +676,49 @@ fn every_word_is_a_preset_with_its_own_columns_and_table() {
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.contains("outbox.table: is required with this preset"), "{text}");
-                assert!(["watermill", "brighter", "sbmt-outbox", "django-automate"].contains(&word), "{word}");
+                assert!(["watermill", "brighter", "sbmt-outbox"].contains(&word), "{word}");
             }
         }
     }
+}
+
+#[test]
+fn the_usual_tables_are_those_that_the_systems_make() {
+    for (word, table) in [
+        ("outboxd", "public.outbox"),
+        ("debezium", "public.outbox"),
+        ("quarkus", "public.outboxevent"),
+        ("django-automate", "public.automate_core_outboxitem"),
+        ("doorito", "public.outbox_event"),
+    ] {
+        let text =
+            format!("[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\npreset = '{word}'");
+        let config = Config::from_toml(&text, "f.toml", std::iter::empty()).unwrap();
+        assert_eq!(config.outbox[0].source.to_string(), table, "{word}");
+    }
+}
+
+#[test]
+fn every_word_that_the_command_line_takes_is_one_of_the_file() {
+    for word in config::preset_words() {
+        let text = format!(
+            "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\npreset = '{word}'\ntable = 't'\n{TO_ORDERS}"
+        );
+        let config = Config::from_toml(&text, "f.toml", std::iter::empty()).unwrap_or_else(|error| panic!("{error}"));
+        let read = config.outbox[0].preset.word();
+        assert_eq!(read, if word == "quarkus" { "debezium" } else { word });
+    }
+}
+
+#[test]
+fn a_preset_that_is_misspelt_is_told_with_the_nearest_word() {
+    let base = "[postgres]\nurl = 'postgres://o@h/d'\n[kafka]\nbrokers = 'k'\n[[outbox]]\n";
+    let told = |word: &str| {
+        Config::from_toml(&format!("{base}preset = '{word}'"), "f.toml", std::iter::empty()).unwrap_err().to_string()
+    };
+    let line = "f.toml:6: outbox.preset: \"watermil\" is not one of the choices\n  hint: did you mean \"watermill\"?";
+    assert_eq!(told("watermil"), line);
+    assert!(told("kafka").contains("\"eventuate\" or "), "{}", told("kafka"));
 }
 
 #[test]
@@ -681,4 +763,23 @@ fn the_document_has_every_word_and_its_examples_are_valid() {
         let read = Config::from_toml(&format!("{base}{example}"), "presets.md", std::iter::empty());
         assert!(read.is_ok(), "{example}{}", read.unwrap_err());
     }
+}
+
+#[test]
+fn a_part_that_no_column_plays_leaves_its_name_to_the_column_that_has_it() {
+    let row = [
+        ("id", UUID, Some("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")),
+        ("aggregatetype", TEXT, Some("order")),
+        ("aggregateid", TEXT, Some("42")),
+        ("type", TEXT, Some("OrderPaid")),
+        ("timestamp", TIMESTAMP, Some("2026-11-16 04:06:00.5")),
+        ("payload", TEXT, Some("{}")),
+        ("partition", TEXT, Some("eu")),
+    ];
+    let route = "[[route]]\ntimestamp = '{timestamp}'\nkey = '{partition}'\nheaders = { at = '{timestamp}', of = '{aggregate_id}' }";
+    let made = make("quarkus", route, &row).unwrap();
+    assert_eq!((made.key.as_deref(), made.timestamp_ms), (Some("eu"), Some(1_794_801_960_500)));
+    assert!(made.headers.contains(&("at".into(), Some("2026-11-16 04:06:00.5".into()))), "{:?}", made.headers);
+    assert!(made.headers.contains(&("of".into(), Some("42".into()))), "a part that a column plays is that column");
+    assert_eq!(make("quarkus", "", &row).unwrap().partition, None, "a column does not play a part by its name");
 }

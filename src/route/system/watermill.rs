@@ -16,18 +16,21 @@ const UUID: &str = "_watermill_message_uuid";
 /// A row is a message.
 #[derive(Debug)]
 pub(super) struct Watermill {
+    /// That of the table; `None` when its name does not tell.
+    topic: Option<String>,
     metadata: Column,
 }
 
 impl Watermill {
-    pub(super) fn new(layout: &mut Layout) -> Watermill {
-        Watermill { metadata: Column::new("metadata", layout) }
+    pub(super) fn new(topic: Option<String>, layout: &mut Layout) -> Watermill {
+        Watermill { topic, metadata: Column::new("metadata", layout) }
     }
 }
 
 impl Make for Watermill {
-    fn topic(&self, _row: &Row<'_>, _out: &mut Vec<u8>) -> Result<(), String> {
-        Err(NO_TOPIC.to_owned())
+    fn topic(&self, _row: &Row<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+        out.extend_from_slice(self.topic.as_ref().ok_or(NO_TOPIC)?.as_bytes());
+        Ok(())
     }
 
     fn key(&self, _row: &Row<'_>, _out: &mut Vec<u8>) -> Result<bool, String> {

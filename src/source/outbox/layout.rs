@@ -26,6 +26,8 @@ const PARTS: [&str; 8] =
 /// The places of all rows, for one configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
+    /// Parts that the outbox whose routes are compiled just now maps no column to.
+    open: Vec<&'static str>,
     extras: Vec<String>,
     time_shown: bool,
     /// Further columns that are read as times, and those of all that a pattern shows as text.
@@ -34,9 +36,15 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// From here on names are those that the routes of this outbox use: a part to which it maps no column has none.
+    pub fn turn_to(&mut self, columns: &config::Columns) {
+        self.open = PARTS.into_iter().filter(|part| columns.part(part).is_none()).collect();
+    }
+
     /// The place of a part, or else of a column, by the name that a pattern uses.
     pub fn place(&mut self, name: &str) -> Place {
-        if let Some(part) = PARTS.iter().position(|part| *part == name) {
+        let is_open = |part: &str| self.open.contains(&part);
+        if let Some(part) = PARTS.iter().position(|part| *part == name && !is_open(part)) {
             self.time_shown |= Place(part) == Place::TIMESTAMP;
             return Place(part);
         }

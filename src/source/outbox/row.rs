@@ -3,7 +3,7 @@
 use super::layout::Place;
 use super::value::{Cell, parse_time};
 use crate::column::Type;
-use crate::dead_letter::Rejection;
+use crate::dead_letter::{REASONS, Rejection};
 use crate::lsn::Position;
 use crate::record::Rejected;
 
@@ -90,6 +90,7 @@ impl<'a> Row<'a> {
 
     /// The row cannot be published, for this reason.
     pub fn rejected(&self, reason: &'static str, message: String) -> Rejected {
+        debug_assert!(REASONS.contains(&reason), "nobody could ask for letters with the reason {reason}");
         let Row { position, committed_at, .. } = *self;
         Rejected { position, committed_at, event: self.text(Place::ID), rejection: Rejection::new(reason, message) }
     }

@@ -173,6 +173,11 @@ impl Rejection {
         }
         Rejection { reason, message }
     }
+
+    /// True when something is wrong with the event, which a try has shown. What only waits has not been tried.
+    pub fn is_fault(&self) -> bool {
+        !matches!(self.reason, BEHIND | SWITCHED_OFF)
+    }
 }
 
 impl fmt::Display for Rejection {
@@ -191,7 +196,7 @@ pub const REASONS: [&str; 16] = [
     PAYLOAD_MISSING,
     "refused",
     "schema",
-    "switched_off",
+    SWITCHED_OFF,
     "timestamp",
     "too_large",
     "topic",
@@ -203,6 +208,9 @@ pub const REASONS: [&str; 16] = [
 
 /// Nothing is wrong with the event: an earlier one of its key is parked, and order is kept.
 pub const BEHIND: &str = "behind";
+
+/// Nothing is wrong with the event: its route is switched off.
+pub const SWITCHED_OFF: &str = "switched_off";
 
 /// The row of a second table that has its payload is not there.
 pub const PAYLOAD_MISSING: &str = "payload_missing";
@@ -266,6 +274,8 @@ pub enum Outcome {
     Delivered,
     /// It was rejected again: one attempt more.
     Rejected(Rejection),
+    /// It is not to be published for now: no attempt, and tried again when the configuration is another one.
+    Waits(Rejection),
     /// It could not be tried: nobody's fault, and no attempt.
     PutBack,
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, Command, Failure, Outcome};
-use outboxd::config::{self, Config};
+use outboxd::config::{self, Config, TemplateFiles};
 use outboxd::error::Error;
 use tokio::runtime::Builder;
 
@@ -40,7 +40,9 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::DeadLetters(args) => cli::dead_letters::run(&config()?, *args).await,
         Command::Resume(args) => cli::dead_letters::resume(&config()?, &args).await,
         Command::Registry(cli::Registry::Check(args)) => cli::registry::check(&config()?, &args),
-        Command::Render(args) => cli::render::run(&args),
+        Command::Render(args) => {
+            cli::render::run(TemplateFiles::load(cli.config.as_deref(), config::environment())?, &args)
+        }
         Command::Config => cli::print(&config::reference()),
         Command::Convert(args) => cli::convert::run(&args),
         Command::Demo(args) => cli::demo(args, cli::signals::shutdown()?).await,

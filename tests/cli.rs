@@ -246,6 +246,53 @@ fn render_writes_the_bytes_that_a_template_makes_of_a_row() {
 }
 
 #[test]
+fn render_takes_directory_contexts_and_limit_of_the_configuration_whatever_else_that_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    std::fs::create_dir(dir.path().join("shapes")).unwrap();
+    let iri = "https://example.com/person";
+    // There is no url, and no broker.
+    write(
+        "outboxd.toml",
+        &format!(
+            "[templates]\ndirectory = \"shapes\"\ncontexts = {{ \"{iri}\" = \"p.jsonld\" }}\n[limits]\nevent = \"1KiB\""
+        ),
+    );
+    write("shapes/p.jsonld", r#"{"@context": {"name": "http://schema.org/name"}}"#);
+    write("shapes/person.j2", "{{ payload | jsonld_expand }}");
+    write("shapes/large.j2", "{% for n in range(200) %}0123456789{% endfor %}");
+    write("row.json", &format!(r#"{{"payload": "{{\"@context\": \"{iri}\", \"name\": \"Ann\"}}"}}"#));
+    let render = |template: &str| {
+        let args = ["render", "--template", template, "--row", "row.json"];
+        outboxd(&args).current_dir(dir.path()).output().unwrap()
+    };
+    for template in ["person", "shapes/person.j2", "./shapes/person.j2"] {
+        let output = render(template);
+        let expanded = r#"[{"http://schema.org/name":[{"@value":"Ann"}]}]"#;
+        assert_eq!(stdout(&output), expanded, "{template}: {}", stderr(&output));
+    }
+    let large = render("large");
+    assert!(stderr(&large).contains("its output is larger than 1024 bytes"), "{}", stderr(&large));
+    // Elsewhere there is no such context, and no template needs it.
+    std::fs::create_dir(dir.path().join("drafts")).unwrap();
+    write("drafts/draft.j2", "{{ payload.name }}");
+    assert_eq!(stdout(&render("drafts/draft.j2")), "Ann");
+    write("outboxd.toml", "[templates]\ndirectroy = \"shapes\"");
+    let wrong = render("person");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("did you mean \"directory\"?"), "{}", stderr(&wrong));
+}
+
+#[test]
+fn render_reads_a_payload_that_is_text_as_the_relay_does() {
+    // What does not look like an object or a list is text.
+    assert_eq!(stdout(&render("{{ payload | tojson }}", r#"{"payload": "7"}"#)), "\"7\"");
+    assert_eq!(stdout(&render("{{ payload | tojson }}", r#"{"payload": " [7]"}"#)), "[7]");
+    let broken = render("{{ payload }}", r#"{"payload": "{no JSON"}"#);
+    assert!(stderr(&broken).contains("column \"payload\" is not JSON"), "{}", stderr(&broken));
+}
+
+#[test]
 fn render_says_where_a_template_fails_and_what_cannot_be_read() {
     let failed = render("{\n{{ payload.total }}", r#"{"payload": {}}"#);
     assert_eq!(stderr(&failed), "error: template \"order\", line 2, column 4: `payload.total` is undefined\n");

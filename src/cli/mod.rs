@@ -168,9 +168,9 @@ pub struct Render {
     /// A JSON object whose members are the row's columns
     #[arg(long, value_name = "FILE")]
     pub row: PathBuf,
-    /// The directory of the templates
-    #[arg(long, value_name = "DIR", default_value = "templates")]
-    pub templates: PathBuf,
+    /// The directory of the templates [default: the configuration's templates.directory]
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
 }
 
 /// `outboxd registry`

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use outboxd::config::TemplateFiles;
 use outboxd::error::Error;
 use outboxd::template::{Columns, Fault, Templates, Typed};
 use serde_json::value::RawValue;
 
 use super::{Failure, Outcome, Render, print_bytes};
-
-/// The most bytes that are shown: a record of this size is far beyond what brokers take.
-const MOST: u64 = 64 << 20;
 
 /// A member of the row's object: a text, or anything else as it is written.
 enum Member {
@@ -19,25 +17,31 @@ enum Member {
     Other(Box<RawValue>),
 }
 
-/// `outboxd render`
-pub fn run(args: &Render) -> Outcome {
+/// `outboxd render`: by the configuration's templates, contexts and limit, as far as there is a configuration.
+pub fn run(files: TemplateFiles, args: &Render) -> Outcome {
     let row = read(&args.row)?;
-    let (templates, name) = find(args).map_err(refused)?;
+    let most = files.most;
+    let (templates, name) = find(files, args).map_err(refused)?;
     let columns = Columns(row.iter().map(|(name, member)| (name.as_str(), member.typed(name))).collect());
     let mut out = Vec::new();
-    templates.render(&name, &columns, &mut out, MOST).map_err(|problem| Error::definite(problem.to_string()))?;
+    templates.render(&name, &columns, &mut out, most).map_err(|problem| Error::definite(problem.to_string()))?;
     print_bytes(&out)
 }
 
 /// A file stands with its neighbours, which it may include; a name is looked up in the directory.
-fn find(args: &Render) -> Result<(Templates, String), Fault> {
+fn find(files: TemplateFiles, args: &Render) -> Result<(Templates, String), Fault> {
+    let TemplateFiles { directory: configured, mut contexts, .. } = files;
     let path = Path::new(&args.template);
     let named = args.template.strip_suffix(".j2").and(path.file_stem()).and_then(|name| name.to_str());
     let (directory, name) = match named {
         Some(name) => (path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new(".")), name),
-        None => (args.templates.as_path(), args.template.as_str()),
+        None => (args.templates.as_deref().unwrap_or(&configured), args.template.as_str()),
     };
-    Ok((Templates::load(directory, [name].into_iter(), &BTreeMap::new())?, name.to_owned()))
+    if directory != configured {
+        // What is tried elsewhere has the contexts that were taken there with it.
+        contexts.retain(|_, file| directory.join(file).is_file());
+    }
+    Ok((Templates::load(directory, [name].into_iter(), &contexts)?, name.to_owned()))
 }
 
 /// What has a place is a template to be mended; the rest was not found or not readable.
@@ -61,10 +65,7 @@ fn read(file: &Path) -> Result<BTreeMap<String, Member>, Failure> {
 impl Member {
     fn typed(&self, name: &str) -> Typed<'_> {
         match self {
-            // A text column may hold the payload: it is a document all the same.
-            Member::Text(text) if name == "payload" && serde_json::from_str::<&RawValue>(text).is_ok() => {
-                Typed::Json(text.as_bytes())
-            }
+            Member::Text(text) if name == "payload" => Typed::payload(text),
             Member::Text(text) => Typed::Text(text),
             Member::Other(raw) => match raw.get() {
                 "null" => Typed::Null,

@@ -256,6 +256,10 @@ impl<'d, 'p> Reader<'d, 'p> {
 
     /// One of some words, and what it stands for.
     pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {
+        self.chosen(name, choices).expect("a choice has a default")
+    }
+
+    fn chosen<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let parse = |typed: &DeValue<'_>| {
             let text = value::text(typed)?;
             choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice).ok_or_else(|| {
@@ -269,7 +273,7 @@ impl<'d, 'p> Reader<'d, 'p> {
                 }
             })
         };
-        self.read(name, parse).expect("a choice has a default")
+        self.read(name, parse)
     }
 
     pub fn pattern(&mut self, name: &str) -> Pattern {
@@ -285,7 +289,7 @@ impl<'d, 'p> Reader<'d, 'p> {
     /// A choice that was typed.
     pub fn typed_choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         self.place(name)?;
-        Some(self.choice(name, choices))
+        self.chosen(name, choices)
     }
 
     pub fn boolean(&mut self, name: &str) -> bool {

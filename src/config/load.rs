@@ -9,8 +9,8 @@ use super::document::{Block, Document, Reader};
 use super::error::{Fault, Place, Problems};
 use super::{
     Asked, Backoff, Columns, Config, Connection, CreateTopics, DeadLetters, Error, Http, Kafka, Limits, Order, Outbox,
-    OutboxSource, Pattern, Piece, Plan, Postgres, Rules, Secret, Store, UnknownTopic, connection, init, join, preset,
-    properties, rules, value, writeback,
+    OutboxSource, Pattern, Piece, Plan, Postgres, Rules, Secret, Store, TemplateFiles, UnknownTopic, connection, init,
+    join, preset, properties, rules, value, writeback,
 };
 
 /// The file that is read when none is named.
@@ -99,6 +99,21 @@ fn read(path: Option<&Path>) -> Result<Option<(String, String)>, Error> {
             let fault = Fault::new(format!("cannot read the configuration: {error}"));
             Err(Error::new(Place::File(&shown), fault.hint("outboxd config prints a file to start from")))
         }
+    }
+}
+
+impl TemplateFiles {
+    /// Reads what the configuration says of templates, whatever else it lacks: there need not be one.
+    pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<TemplateFiles, Error> {
+        let file = read(path)?;
+        let mut env: Vec<(String, String)> = env.collect();
+        env.sort();
+        let mut problems = Problems::default();
+        let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+        let mut document = Document::new(file, &env, &mut problems)?;
+        let most = limits(document.once("limits", &mut problems)).event;
+        let files = rules::template_files(&mut document.once("templates", &mut problems), most);
+        problems.unless_any(files)
     }
 }
 

@@ -360,6 +360,17 @@ pub struct TemplateSet {
     pub most: u64,
 }
 
+/// `[templates]`: where they are, and what bounds them. For whoever renders one without a relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateFiles {
+    /// `directory`
+    pub directory: PathBuf,
+    /// `contexts`: IRI → file of the directory.
+    pub contexts: BTreeMap<String, String>,
+    /// `limits.event`
+    pub most: u64,
+}
+
 /// What becomes of a row that no `[[route]]` matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unmatched {
@@ -399,7 +410,7 @@ pub struct Route {
     pub rewrites: Vec<(String, Rewrite)>,
     /// `value`
     pub value: Option<ValueForm>,
-    /// `tombstone`
+    /// `tombstone`: without it, a row without a payload has no value only where that would be the payload.
     pub tombstone: Option<Tombstone>,
     /// `trace`: a column that holds a trace context.
     pub trace: Option<String>,
@@ -545,10 +556,9 @@ pub struct CloudEvents {
 }
 
 /// Which payload is a record without a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tombstone {
     /// NULL.
-    #[default]
     Null,
     /// NULL, and text of nothing but blanks.
     Empty,

@@ -9,7 +9,7 @@ use super::document::{Document, Reader};
 use super::error::{Fault, Problems};
 use super::{
     CloudEvents, ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules,
-    Switch, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, value,
+    Switch, TemplateFiles, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, value,
 };
 use crate::cloudevents::ExtensionName;
 use crate::contract::Contract;
@@ -33,14 +33,20 @@ pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], most: u64,
         }
         routes.push(route);
     }
-    let templates = templates(document.once("templates", problems), &routes);
+    let templates = templates(document.once("templates", problems), &routes, most);
     Rules { routes, unmatched, templates: templates.map(|templates| TemplateSet { templates, most }) }
 }
 
-/// Compiles the directory of templates, if a route names one of them.
-fn templates(mut reader: Reader<'_, '_>, routes: &[Route]) -> Option<Arc<Templates>> {
+/// Where templates are, whether routes name one or not.
+pub(super) fn template_files(reader: &mut Reader<'_, '_>, most: u64) -> TemplateFiles {
     let directory = reader.path("directory").expect("it has a default");
     let contexts = reader.map("contexts", |_, typed| value::text(typed)).into_iter().collect();
+    TemplateFiles { directory, contexts, most }
+}
+
+/// Compiles the directory of templates, if a route names one of them.
+fn templates(mut reader: Reader<'_, '_>, routes: &[Route], most: u64) -> Option<Arc<Templates>> {
+    let TemplateFiles { directory, contexts, .. } = template_files(&mut reader, most);
     let mut names = routes.iter().flat_map(Route::templates).peekable();
     names.peek()?;
     match Templates::load(&directory, names, &contexts) {

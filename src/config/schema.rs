@@ -331,7 +331,7 @@ static ROUTE: [Field; 21] = [
         "match",
         Kind::Map("glob, list of globs, { is = text } or { regex = text }"),
         Unset(r#"{ event_type = "order.*" }"#),
-        "Which rows: part or column = glob (* is any run of characters); all must match. A list matches when one of it does; a \
+        "Which rows: part or column = glob (* is any run of characters, and all else stands for itself); all must match. A list matches when one of it does; a \
          regex is looked for anywhere in the text. When not set: every row.",
     ),
     field("outbox", Kind::Text, Unset(r#""public.outbox""#), "Rows of this table or message_prefix only."),
@@ -339,8 +339,8 @@ static ROUTE: [Field; 21] = [
         "enabled",
         Kind::Boolean,
         Is("true"),
-        "A route that is switched off publishes nothing: what it matches is parked as switched_off, and published when it is \
-         switched on again.",
+        "A route that is switched off publishes nothing: what it matches is parked as switched_off, and published when a \
+         reload or restart has switched it on.",
     ),
     field("topic", Kind::Pattern, Is(r#""outbox.event.{aggregate_type}""#), "The record's topic."),
     field(
@@ -413,8 +413,9 @@ static ROUTE: [Field; 21] = [
     field(
         "tombstone",
         Kind::Text,
-        Is(r#""null""#),
-        "Which payload makes a record without a value: \"null\", or \"empty\" for text of nothing but blanks as well.",
+        Unset(r#""empty""#),
+        "Which payload makes a record without a value: \"null\", or \"empty\" for text of nothing but blanks as well. When not set, a \
+         NULL is published as no value where the value is the payload, and without data or as null in every other form.",
     ),
     field(
         "trace",

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{Action, Flow, Pipeline};
 use crate::config::{self, Order, Store};
 use crate::dead_letter::{
-    BEHIND, Claimed, DeadLetter, KnownLetter, Lane, OpenLane, Outcome, PAYLOAD_MISSING, Rejection,
+    Claimed, DeadLetter, KnownLetter, Lane, OpenLane, Outcome, PAYLOAD_MISSING, Rejection, SWITCHED_OFF,
 };
 use crate::ledger::{Answered, Entry};
 use crate::lsn::{Lsn, Position};
@@ -538,6 +538,9 @@ impl Pipeline {
         };
         let record = match self.router.route(&row) {
             Ok(record) => record,
+            Err(Rejected { rejection, .. }) if rejection.reason == SWITCHED_OFF => {
+                return Err(Some(Outcome::Waits(rejection)));
+            }
             Err(Rejected { rejection: Rejection { reason, message }, .. }) => return rejected(reason, message),
         };
         if let Some(message) = too_large(record.bytes(), self.settings.limits.event) {
@@ -572,7 +575,7 @@ impl Pipeline {
         let fate = match &outcome {
             Outcome::Delivered => Some(Fate::Published),
             Outcome::Rejected(rejection) => Some(Fate::Rejected { why: rejection.to_string(), attempts: attempts + 1 }),
-            Outcome::PutBack => None,
+            Outcome::Waits(_) | Outcome::PutBack => None,
         };
         let receipt = fate.and_then(|fate| self.receipt(row, None, fate));
         self.actions.push_back(Action::SettleLetter { id, owner, attempts, outcome, receipt });
@@ -671,9 +674,8 @@ impl Letters {
         // What was given up heals by itself, however much of it one large transaction has, where letters are tried again.
         let is_tried = self.settings.store == Store::Postgres && self.settings.max_attempts > 1;
         let is_fault = match letter.rejection.reason {
-            BEHIND => false,
             PAYLOAD_MISSING => !(is_tried && given.is_given_up()),
-            _ => true,
+            _ => letter.rejection.is_fault(),
         };
         if is_fault && self.rate.reject(rows, self.settings.max_rate) {
             let Rejection { reason, message } = &letter.rejection;

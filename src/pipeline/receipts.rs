@@ -7,7 +7,7 @@
 
 use super::{Action, Pipeline};
 use crate::config;
-use crate::dead_letter::{BEHIND, DeadLetter, Origin};
+use crate::dead_letter::{DeadLetter, Origin};
 use crate::ledger::Entry;
 use crate::receipt::{Fate, Receipt};
 use crate::source::outbox::{Place, Row, place_of};
@@ -67,7 +67,7 @@ impl Pipeline {
 
     /// What is to be written when the letter is stored.
     pub(super) fn receipt_of_letter(&self, letter: &DeadLetter) -> Option<Box<Receipt>> {
-        let attempts = u32::from(letter.rejection.reason != BEHIND);
+        let attempts = u32::from(letter.rejection.is_fault());
         let fate = Fate::Rejected { why: letter.rejection.to_string(), attempts };
         self.receipt_of(&letter.origin, letter.event.as_ref(), fate)
     }

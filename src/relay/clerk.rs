@@ -22,7 +22,7 @@ use crate::sink::{Failure, Untried, Whose};
 use crate::source::System;
 use crate::source::catalog::{self, Claim, Desk, LetterCounts, SettledLetter};
 use crate::status::{DeadLetters, Reason};
-use counter::{CLAIM, Looking, complete, connect, load, remember, settle, store};
+use counter::{CLAIM, Looking, complete, connect, load, recall, remember, settle, store, wake};
 
 /// So many letters are stored, settled or claimed at a time.
 const BATCH: usize = 200;
@@ -64,6 +64,10 @@ pub(super) struct Clerk {
     look_at: Instant,
     count_at: Instant,
     forget_at: Instant,
+    /// The configuration is another one since letters were stored that wait for that, the last of them with this number.
+    wake: Option<u64>,
+    /// Events for unknown topics are parked once it is known which topics have existed.
+    recall: bool,
     /// Why the last errand of each kind failed.
     troubles: BTreeMap<Kind, Error>,
     /// What was not kept of this claimed letter was looked for.
@@ -116,7 +120,9 @@ enum Kind {
     Load,
     Settle,
     Look,
+    Wake,
     Remember,
+    Recall,
     Pause,
     Complete,
 }
@@ -129,8 +135,12 @@ pub(super) enum Errand {
     Loaded((u64, Position), Option<Lsn>, Result<Stock>),
     /// So many, from the oldest on.
     Settled(i32, usize, Result<Claim>),
+    /// Up to this one, and whether there may be more of them.
+    Woken(i32, u64, Result<(Claim, bool)>),
     /// So many, from the oldest on.
     Remembered(usize, Result<()>),
+    /// The topics that have existed.
+    Recalled(Result<Vec<String>>),
     Paused(i32, Result<Claim>),
     Unpaused(Result<()>),
     Looked(Box<Result<Look>>),
@@ -144,7 +154,9 @@ impl Errand {
             Errand::Stored(..) => Kind::Store,
             Errand::Loaded(..) => Kind::Load,
             Errand::Settled(..) => Kind::Settle,
+            Errand::Woken(..) => Kind::Wake,
             Errand::Remembered(..) => Kind::Remember,
+            Errand::Recalled(_) => Kind::Recall,
             Errand::Paused(..) | Errand::Unpaused(_) => Kind::Pause,
             Errand::Looked(_) => Kind::Look,
             Errand::Completed(..) => Kind::Complete,
@@ -189,6 +201,9 @@ impl Clerk {
             look_at: now,
             count_at: now,
             forget_at: now,
+            // Whoever was there before may have had another one.
+            wake: Some(0),
+            recall: false,
             troubles: BTreeMap::new(),
             completed: None,
         }
@@ -202,9 +217,18 @@ impl Clerk {
         }
     }
 
-    /// The columns that letters need are others now.
+    /// The configuration is another one: letters may need other columns, and those that waited for it need not wait any longer.
     pub(super) fn look_again(&mut self) {
         self.completed = None;
+        self.wake = Some(self.letters.back().map_or(0, |parcel| parcel.number));
+        for settling in self.settle.iter_mut().filter(|settling| matches!(settling.outcome, Outcome::Waits(_))) {
+            settling.outcome = Outcome::PutBack;
+        }
+    }
+
+    /// Whether letters can be woken, because all that were parked by the former configuration are stored; and the last of those.
+    fn may_wake(&self) -> Option<u64> {
+        self.wake.filter(|last| self.letters.front().is_none_or(|parcel| parcel.number > *last))
     }
 
     /// The next letter to be tried, while nobody has looked in the table for what was not kept of it.
@@ -213,7 +237,7 @@ impl Clerk {
     }
 
     fn has_more(&self, pipeline: &Pipeline) -> bool {
-        !self.topics.is_empty() || self.incomplete(pipeline).is_some()
+        self.recall || self.may_wake().is_some() || !self.topics.is_empty() || self.incomplete(pipeline).is_some()
     }
 
     fn has_work(&self, pipeline: &Pipeline, now: Instant) -> bool {
@@ -250,6 +274,7 @@ impl Relay {
             Outcome::Rejected(Rejection { reason, message }) => {
                 tracing::warn!(letter = id, reason, error = message, "a dead letter is rejected again");
             }
+            Outcome::Waits(Rejection { reason, .. }) => tracing::debug!(letter = id, reason, "a dead letter waits"),
             Outcome::PutBack => {}
         }
         let row = receipt.zip(self.system).map(|(receipt, system)| {
@@ -416,6 +441,7 @@ impl Relay {
         }
         let Some((desk, wanted)) = self.desk() else { return };
         let is_in_database = wanted.dead_letter.store == config::Store::Postgres;
+        self.clerk.wake.take_if(|_| !is_in_database);
         // Whoever parks all the time must not keep others from being tried.
         let is_late = now >= self.clerk.look_at + LOOK_OPEN;
         let others_wait = !self.settled(1, now).is_empty() || self.clerk.has_more(&self.pipeline);
@@ -433,6 +459,10 @@ impl Relay {
         } else if let Some(letter) = self.clerk.incomplete(&self.pipeline).filter(|_| !is_late) {
             let (columns, letter) = (self.pipeline.lacks(letter), letter.clone());
             self.errand(async move { Errand::Completed(letter.id, complete(wanted, &letter, columns).await) });
+        } else if let Some(last) = self.clerk.may_wake().filter(|_| !is_late) {
+            self.errand(async move { Errand::Woken(desk.pid, last, wake(wanted, desk).await) });
+        } else if self.clerk.recall {
+            self.errand(async move { Errand::Recalled(recall(wanted, desk).await) });
         } else if !is_late && !self.clerk.topics.is_empty() {
             let topics = self.clerk.topics.clone();
             self.errand(async move { Errand::Remembered(topics.len(), remember(wanted, desk, topics).await) });
@@ -458,6 +488,25 @@ impl Relay {
         let settings = &self.wanted.dead_letter;
         if settings.unknown_topic == UnknownTopic::Park && settings.store == config::Store::Postgres {
             self.clerk.topics.extend(news);
+        }
+    }
+
+    /// What becomes of events for unknown topics may be something else now.
+    pub(super) fn unknown_topics_anew(&mut self) {
+        let settings = &self.wanted.dead_letter;
+        let (wanted, is_in_database) = (settings.unknown_topic, settings.store == config::Store::Postgres);
+        self.clerk.recall = is_in_database && wanted == UnknownTopic::Park && self.sink.unknown_topic() != wanted;
+        match self.clerk.recall {
+            // While events waited, nobody wrote this down for those that come after us.
+            true => self.clerk.topics.extend(self.sink.seen_topics()),
+            false => self.sink.set_unknown_topic(wanted),
+        }
+    }
+
+    fn recalled(&mut self, topics: Vec<String>) {
+        self.sink.existed(topics);
+        if std::mem::take(&mut self.clerk.recall) {
+            self.sink.set_unknown_topic(UnknownTopic::Park);
         }
     }
 
@@ -564,7 +613,8 @@ impl Relay {
 
     fn patience_with_letters(&self) -> catalog::Patience {
         let settings = &self.wanted.dead_letter;
-        catalog::Patience { attempts: settings.max_attempts, first: jittered(settings.backoff.pause(1)) }
+        let (first, longest) = (jittered(settings.backoff.pause(1)), jittered(settings.backoff.max));
+        catalog::Patience { attempts: settings.max_attempts, first, longest }
     }
 
     fn settled(&self, most: usize, now: Instant) -> Vec<SettledLetter> {
@@ -578,6 +628,7 @@ impl Relay {
             }
             let pause = match outcome {
                 Outcome::PutBack => PUT_BACK,
+                Outcome::Waits(_) => jittered(backoff.max),
                 Outcome::Delivered | Outcome::Rejected(_) => jittered(backoff.pause(settling.attempts + 1)),
             };
             SettledLetter { id: settling.id, owner: settling.owner.clone(), outcome, pause }
@@ -601,6 +652,10 @@ impl Relay {
                 self.letters_loaded(question.0, result, now)
             }
             Errand::Settled(pid, many, result) => result.map(|claim| self.forget_settled(pid, many, claim, now)).err(),
+            Errand::Woken(pid, last, result) => {
+                result.map(|(claim, is_more)| self.woken(pid, last, claim, is_more, now)).err()
+            }
+            Errand::Recalled(result) => result.map(|topics| self.recalled(topics)).err(),
             Errand::Remembered(many, result) => result.map(|()| drop(self.clerk.topics.drain(..many))).err(),
             Errand::Paused(pid, result) => result
                 .map(|claim| match claim {
@@ -727,6 +782,17 @@ impl Relay {
                     return None;
                 }
                 Some(error)
+            }
+        }
+    }
+
+    fn woken(&mut self, pid: i32, last: u64, claim: Claim, is_more: bool, now: Instant) {
+        match claim {
+            Claim::Lost => self.claim_lost(pid, now),
+            Claim::Ours => {
+                // There may have been another reload meanwhile.
+                self.clerk.wake.take_if(|wanted| !is_more && *wanted == last);
+                self.clerk.look_at = now;
             }
         }
     }

@@ -192,15 +192,16 @@ impl Relay {
             self.read_frames(now);
             self.pipeline.owes_letters(self.writer.owes_letters());
             self.pipeline.tick(now);
-            if self.reloading && !self.pipeline.is_reloading() {
-                self.reloaded();
-            }
             while let Some(action) = self.pipeline.next_action() {
                 if self.act(action, now).is_break() {
                     // The goodbye may take a while, and somebody may ask.
                     self.show(now);
                     return self.goodbye().await;
                 }
+            }
+            // Behind what the old rules wanted done.
+            if self.reloading && !self.pipeline.is_reloading() {
+                self.reloaded();
             }
             self.keep_clerk_busy(now);
             self.keep_writer_busy(now);
@@ -233,6 +234,7 @@ impl Relay {
         // The row that waited for a topic may be for another one now, and a letter may need other columns.
         self.sink.wait_for_none();
         self.clerk.look_again();
+        self.unknown_topics_anew();
         tracing::info!("the configuration was reloaded");
     }
 

@@ -51,10 +51,16 @@ impl CloudEvents {
         }
     }
 
-    /// Adds the headers; a structured event is written into the buffer.
+    /// True where the attributes are headers.
+    pub(super) fn is_binary(&self) -> bool {
+        self.mode == ContentMode::Binary
+    }
+
+    /// Adds the headers; a structured event is written into the buffer. Without a payload it is an event without data.
     pub(super) fn write<'a>(
         &self,
         row: &Row<'a>,
+        payload: Option<&'a [u8]>,
         headers: &mut Headers,
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
@@ -82,7 +88,6 @@ impl CloudEvents {
             dataschema: dataschema.map(bytes),
             extensions,
         };
-        let payload = row.bytes(Place::PAYLOAD);
         let written = match self.mode {
             ContentMode::Binary => {
                 attributes.write_binary(headers).map(|()| payload.map_or(Value::None, Value::Payload))

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::config;
 use crate::config::{Switch, TemplateSet, Timestamp, Unmatched};
 use crate::contract::Contract as Schema;
-use crate::dead_letter::Lane;
+use crate::dead_letter::{Lane, SWITCHED_OFF};
 use crate::record::{Headers, Record, Rejected};
 use crate::source::outbox::{Layout, Place, Row, unix_ms};
 use headers::HeaderRules;
@@ -250,7 +250,7 @@ impl Route {
         match &self.verdict {
             Verdict::Publish => {}
             Verdict::SwitchedOff(route) => {
-                return Err(row.rejected("switched_off", format!("{route} is switched off (enabled = false)")));
+                return Err(row.rejected(SWITCHED_OFF, format!("{route} is switched off (enabled = false)")));
             }
             Verdict::Unmatched => {
                 let what = row

@@ -41,12 +41,9 @@ fn typed<'a>(row: &Row<'a>, place: Place) -> Result<Typed<'a>, String> {
         Form::Boolean => Typed::Boolean(bytes.first() == Some(&b't')),
         // NaN and Infinity are text.
         Form::Number if bytes.last().is_some_and(u8::is_ascii_digit) => Typed::Json(bytes),
-        // Documents are often kept as text.
-        Form::Text if place == Place::PAYLOAD && matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'[')) => {
-            Typed::Json(bytes)
-        }
         Form::Number | Form::Text => {
-            Typed::Text(std::str::from_utf8(bytes).map_err(|_| "a column is not UTF-8".to_owned())?)
+            let text = std::str::from_utf8(bytes).map_err(|_| "a column is not UTF-8".to_owned())?;
+            if place == Place::PAYLOAD { Typed::payload(text) } else { Typed::Text(text) }
         }
     })
 }

@@ -333,9 +333,54 @@ fn an_envelope_keeps_numbers_and_documents_as_they_are() {
         "n": 12345678901234567890.10, "ok": true, "doc": [1, {}]}"#;
     let expected =
         r#"{"payload":{"x": 1.10},"type":"eé\"","n \"":12345678901234567890.10,"ok":true,"doc":[1, {}],"no":null}"#;
-    assert_eq!(route(std::slice::from_ref(&envelope), event).unwrap().value.as_deref(), Some(expected));
-    let tombstone = r#"{"id": 1, "aggregate_type": "a", "payload": null}"#;
-    assert_eq!(route(&[envelope], tombstone).unwrap().value, None);
+    assert_eq!(route(&[envelope], event).unwrap().value.as_deref(), Some(expected));
+}
+
+#[test]
+fn a_row_without_a_payload_has_the_value_that_its_form_has_without_one_unless_it_is_to_be_a_tombstone() {
+    let template = [("t".to_owned(), "{{ id }} {{ payload is none }}".to_owned())];
+    let templates = Arc::new(crate::template::Templates::from_sources(template).unwrap());
+    let ce = |mode| {
+        let source = config::CloudEvents {
+            source: pattern(&["/x"]),
+            kind: pattern(&["$event_type"]),
+            subject: None,
+            datacontenttype: Some("application/json".into()),
+            dataschema: None,
+            extensions: Vec::new(),
+        };
+        config::ValueForm::CloudEvents(mode, source)
+    };
+    let envelope = config::ValueForm::Envelope(vec![("n".into(), "n".into())]);
+    let document = r#"{"specversion":"1.0","id":"1","source":"/x","type":"e","datacontenttype":"application/json","time":"2000-01-01T00:00:00.002Z"}"#;
+    let binary = ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "content-type"];
+    for (form, made_without, headers, of_a_tombstone) in [
+        (config::ValueForm::Payload, None, &[][..], &[][..]),
+        (envelope, Some(r#"{"payload":null,"n":7}"#), &[], &[]),
+        (config::ValueForm::Template("t".into()), Some("1 true"), &[], &[]),
+        (ce(config::ContentMode::Structured), Some(document), &["content-type"], &[]),
+        (ce(config::ContentMode::Binary), None, &binary, &binary),
+    ] {
+        let made = |tombstone| {
+            let route = config::Route {
+                value: Some(form.clone()),
+                tombstone,
+                default_headers: Some(DefaultHeaders::None),
+                ..config::Route::default()
+            };
+            let templates = Some(TemplateSet { templates: templates.clone(), most: 1000 });
+            let rules = config::Rules { routes: vec![route], templates, ..config::Rules::default() };
+            let event = r#"{"id": 1, "aggregate_type": "a", "event_type": "e", "n": 7, "payload": null}"#;
+            let made = route_by(&rules, event).unwrap();
+            (made.value, made.headers.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+        };
+        let without = (made_without.map(str::to_owned), headers.iter().map(|name| (*name).to_owned()).collect());
+        let tombstone = (None, of_a_tombstone.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(made(None), without, "{form:?}");
+        for setting in [config::Tombstone::Null, config::Tombstone::Empty] {
+            assert_eq!(made(Some(setting)), tombstone, "{form:?}");
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::source::outbox::{Layout, Place, Row};
 #[derive(Debug)]
 pub(super) struct ValueRules {
     form: Form,
-    tombstone: Tombstone,
+    /// `None`: a row without a payload has a value where the form makes one without it.
+    tombstone: Option<Tombstone>,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl ValueRules {
             }
             (Some(ValueForm::Template(name)), _) => Form::Template(Template::new(templates, name, layout)),
         };
-        Some(ValueRules { form, tombstone: route.tombstone.unwrap_or_default() })
+        Some(ValueRules { form, tombstone: route.tombstone })
     }
 
     /// Writes into the buffer what is not the payload itself. A CloudEvent has headers, too.
@@ -70,13 +71,17 @@ impl ValueRules {
         buffers: &mut Buffers,
     ) -> Result<Value<'a>, String> {
         let Buffers { value: out, attributes } = buffers;
-        let Some(payload) = row.bytes(Place::PAYLOAD) else { return Ok(Value::None) };
-        if self.tombstone == Tombstone::Empty && payload.iter().all(u8::is_ascii_whitespace) {
+        let is_blank = |payload: &&[u8]| payload.iter().all(u8::is_ascii_whitespace);
+        let counts_as_none = |payload: &&[u8]| self.tombstone == Some(Tombstone::Empty) && is_blank(payload);
+        let payload = row.bytes(Place::PAYLOAD).filter(|payload| !counts_as_none(payload));
+        // The attributes of a binary event are headers, which a tombstone has, too.
+        let has_headers = matches!(&self.form, Form::CloudEvent(event) if event.is_binary());
+        if payload.is_none() && self.tombstone.is_some() && !has_headers {
             return Ok(Value::None);
         }
         match &self.form {
-            Form::Payload => Ok(Value::Payload(payload)),
-            Form::CloudEvent(event) => event.write(row, headers, attributes, out),
+            Form::Payload => Ok(payload.map_or(Value::None, Value::Payload)),
+            Form::CloudEvent(event) => event.write(row, payload, headers, attributes, out),
             Form::Template(template) => {
                 out.clear();
                 template.write(row, out).map(|()| Value::Written)

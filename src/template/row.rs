@@ -37,6 +37,16 @@ pub enum Typed<'a> {
     Bytes(&'a [u8]),
 }
 
+impl<'a> Typed<'a> {
+    /// A payload that was kept as text: documents often are.
+    pub fn payload(text: &'a str) -> Typed<'a> {
+        match text.trim_ascii_start().as_bytes().first() {
+            Some(b'{' | b'[') => Typed::Json(text.as_bytes()),
+            Some(_) | None => Typed::Text(text),
+        }
+    }
+}
+
 /// The context of one rendering.
 #[derive(Debug)]
 pub struct Row {

@@ -25,6 +25,7 @@ mod network;
 mod outage;
 mod presets;
 mod publication;
+mod reload;
 mod routes;
 mod security;
 mod setup;

@@ -259,3 +259,89 @@ fn a_row_that_waits_for_its_topic_in_the_middle_of_a_transaction_is_freed_by_a_r
     relay.wait_ready();
     scene.config = mended;
 }
+
+#[test]
+fn an_event_without_a_payload_is_a_cloudevent_without_data_and_a_template_renders_it() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("t.j2"), "{{ aggregate_id }}: {{ payload is none }}").unwrap();
+    let form =
+        |kind: &str, form: &str| format!("match = {{ event_type = \"{kind}\" }}\n{form}\ndefault_headers = \"none\"");
+    let routes = [
+        form("binary", "value = \"cloudevents-binary\""),
+        form("structured", "value = \"cloudevents-structured\""),
+        form("tombstone", "value = \"cloudevents-structured\"\ntombstone = \"null\""),
+        form("envelope", "value = \"envelope\"\nenvelope = { shard = \"shard\" }"),
+        form("template", "template = \"t\""),
+    ];
+    let mut scene = scene(&routes.each_ref().map(String::as_str));
+    scene.config = scene.config.set("templates.directory", directory.path().to_str().unwrap());
+    let _relay = scene.relay();
+    scene.database.exec(
+        "insert into public.events (id, aggregate_type, aggregate_id, event_type, shard)
+             select n, 'order', n, kind, 3
+             from unnest(array['binary', 'structured', 'tombstone', 'envelope', 'template']) with ordinality as k (kind, n)",
+    );
+    let seen = scene.reader.wait_count(5, PATIENCE);
+    // Without headers of its own, a record is known by its key, which is the id.
+    let of = |id: &str| seen.iter().find(|seen| seen.key() == id).unwrap();
+    let binary = of("1");
+    assert_eq!(
+        (binary.value.as_deref(), binary.header("ce_id"), binary.header("ce_type")),
+        (None, Some("1"), Some("binary"))
+    );
+    assert_eq!((binary.header("ce_source"), binary.header("ce_subject")), (Some("/order"), Some("1")));
+    let structured = of("2");
+    assert_eq!(structured.header("content-type"), Some("application/cloudevents+json; charset=UTF-8"));
+    let document: serde_json::Value = serde_json::from_str(structured.value()).unwrap();
+    assert_eq!((&document["id"], &document["type"], document.get("data")), (&"2".into(), &"structured".into(), None));
+    assert_eq!((of("3").value.as_deref(), of("3").headers.len()), (None, 0), "a tombstone that was asked for");
+    assert_eq!((of("4").value(), of("5").value()), ("{\"payload\":null,\"shard\":3}", "5: true"));
+}
+
+#[test]
+fn a_trace_context_travels_from_a_column_to_the_headers() {
+    let scene = scene(&["trace = \"tenant\""]);
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let _relay = scene.relay();
+    scene.database.exec(&format!(
+        "insert into public.events (id, aggregate_type, payload, tenant) values (1, 'x', '{{}}', '{parent}'),
+             (2, 'x', '{{}}', '{{\"traceparent\": \"{parent}\", \"tracestate\": \"vendor=1\"}}'), (3, 'x', '{{}}', null)"
+    ));
+    let seen = scene.reader.wait_count(3, PATIENCE);
+    let of = |id: &str| {
+        let seen = seen.iter().find(|seen| seen.id() == id).unwrap();
+        (seen.header("traceparent"), seen.header("tracestate"))
+    };
+    assert_eq!([of("1"), of("2"), of("3")], [(Some(parent), None), (Some(parent), Some("vendor=1")), (None, None)]);
+}
+
+#[test]
+fn a_context_file_stands_for_its_iri_in_the_relay_and_in_the_preview() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write("person.jsonld", r#"{"@context": {"name": "http://schema.org/name"}}"#);
+    write("person.j2", "{{ payload | jsonld_expand }}");
+    let mut scene = scene(&["template = \"person\""]);
+    let iri = "https://json-ld.org/contexts/person.jsonld";
+    let contexts: toml::Table = format!("\"{iri}\" = \"person.jsonld\"").parse().unwrap();
+    scene.config = scene
+        .config
+        .set("templates.directory", directory.path().to_str().unwrap())
+        .set("templates.contexts", toml::Value::Table(contexts));
+    let _relay = scene.relay();
+    let payload = format!("{{\"name\": \"Ann\", \"@context\": \"{iri}\"}}");
+    scene
+        .database
+        .exec(&format!("insert into public.events (id, aggregate_type, payload) values (1, 'x', '{payload}')"));
+    let expanded = r#"[{"http://schema.org/name":[{"@value":"Ann"}]}]"#;
+    assert_eq!(one(&scene).value(), expanded);
+
+    let row = directory.path().join("row.json");
+    std::fs::write(&row, format!("{{\"id\": 1, \"payload\": {payload}}}")).unwrap();
+    let preview = |config: &crate::support::relay::Config| {
+        config.run(&["render", "--template", "person", "--row", row.to_str().unwrap()])
+    };
+    assert_eq!(preview(&scene.config).assert_success().stdout, expanded);
+    let without = preview(&scene.config.clone().set("templates.contexts", toml::Table::new()));
+    assert!(without.stderr.contains("JSON-LD: "), "a context that is not mapped is not known: {}", without.stderr);
+}

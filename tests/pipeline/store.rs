@@ -218,7 +218,7 @@ impl Store {
         stored.due = now + PAUSE;
         stored.state = match outcome {
             Outcome::Delivered => State::Delivered,
-            Outcome::Rejected(_) | Outcome::PutBack => State::Pending,
+            Outcome::Rejected(_) | Outcome::Waits(_) | Outcome::PutBack => State::Pending,
         };
     }
 

@@ -17,6 +17,8 @@ const PAGE: usize = 20_000;
 const PAGE_OF_WORDS: usize = 4000;
 /// How many old letters are deleted at a time.
 const FORGET_MOST: usize = 10_000;
+/// How many letters are woken at a time: far more than are tried meanwhile, so that it comes to an end.
+const WAKE_MOST: usize = 10_000;
 /// How long a claim lasts when its relay is gone.
 pub(super) const CLAIM: Duration = Duration::from_secs(60);
 /// What is claimed at a time fits into memory.
@@ -118,7 +120,7 @@ async fn load_behind(wanted: &Wanted, desk: &Desk, from: Position, end: &mut Opt
     };
     let pause = catalog.is_paused(&desk.slot).await?;
     let topics = match wanted.dead_letter.unknown_topic {
-        UnknownTopic::Park => catalog.known_topics(&desk.slot, Kafka::MOST_TOPICS).await?,
+        UnknownTopic::Park => known_topics(&catalog, &desk).await?,
         UnknownTopic::Wait => Vec::new(),
     };
     // The slot passes the rows of these letters.
@@ -132,8 +134,22 @@ async fn load_behind(wanted: &Wanted, desk: &Desk, from: Position, end: &mut Opt
     Ok(Stock { letters, until, lanes, pause, topics })
 }
 
+pub(super) async fn recall(wanted: Wanted, desk: Desk) -> Result<Vec<String>> {
+    known_topics(&connect(&wanted).await?, &desk).await
+}
+
+async fn known_topics(catalog: &Catalog, desk: &Desk) -> Result<Vec<String>> {
+    catalog.known_topics(&desk.slot, Kafka::MOST_TOPICS).await
+}
+
 pub(super) async fn remember(wanted: Wanted, desk: Desk, topics: Vec<String>) -> Result<()> {
     connect(&wanted).await?.know_topics(&desk.slot, &topics).await
+}
+
+/// Makes letters due that waited for another configuration. Answers with whether there may be more of them.
+pub(super) async fn wake(wanted: Wanted, desk: Desk) -> Result<(Claim, bool)> {
+    let (claim, many) = connect(&wanted).await?.wake_letters(&desk, WAKE_MOST).await?;
+    Ok((claim, many == WAKE_MOST))
 }
 
 pub(super) async fn settle(wanted: Wanted, desk: Desk, settled: Vec<SettledLetter>) -> Result<Claim> {

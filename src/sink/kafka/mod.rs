@@ -290,6 +290,21 @@ impl Kafka {
         self.topics.take_news()
     }
 
+    /// What becomes of records for topics that do not exist.
+    pub fn unknown_topic(&self) -> UnknownTopic {
+        self.unknown_topic
+    }
+
+    /// The same, from now on.
+    pub fn set_unknown_topic(&mut self, unknown_topic: UnknownTopic) {
+        self.unknown_topic = unknown_topic;
+    }
+
+    /// The topics that have existed.
+    pub fn seen_topics(&self) -> Vec<String> {
+        self.topics.seen()
+    }
+
     /// Whether records get no answer. While that is so, somebody should look where the producer heads.
     pub fn records_wait(&mut self, waiting: bool) {
         self.reports.want_headings(waiting);

@@ -174,6 +174,11 @@ impl Topics {
         std::mem::take(&mut self.news)
     }
 
+    /// All that the cluster has ever shown, as far as anybody remembers.
+    pub(super) fn seen(&self) -> Vec<String> {
+        self.known.iter().filter(|known| known.was_seen).map(|known| known.name.clone()).collect()
+    }
+
     /// True while a record must wait, because the first one of its partition is on its way.
     pub(super) fn holds(&self, id: TopicId, record: &Record<'_>) -> bool {
         self.known[id.index()].contacts.holds(record.partition, record.key)
@@ -596,6 +601,7 @@ mod tests {
         }
         learn(&mut topics, &["old", "new"], &exists());
         assert_eq!((topics.take_news(), topics.take_news()), (vec!["new".to_owned()], vec![]));
+        assert_eq!(topics.seen(), ["old", "new"]);
         learn(&mut topics, &["old", "new", "never"], &Finding::Missing);
         let given_up = ["old", "new", "never"].map(|name| topics.ids[name]).map(|id| topics.is_given_up(id));
         assert_eq!(given_up, [false, false, true]);

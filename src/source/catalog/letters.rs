@@ -15,7 +15,9 @@ use tokio_postgres::types::{PgLsn, ToSql};
 
 use super::{Catalog, Claim};
 use crate::column::Type;
-use crate::dead_letter::{BEHIND, Claimed, Column, DeadLetter, KnownLetter, Lane, MESSAGE, OpenLane, Origin, Outcome};
+use crate::dead_letter::{
+    Claimed, Column, DeadLetter, KnownLetter, Lane, MESSAGE, OpenLane, Origin, Outcome, SWITCHED_OFF,
+};
 use crate::error::Result;
 use crate::lsn::{Lsn, Position};
 use crate::receipt::Fate;
@@ -41,6 +43,8 @@ pub struct Patience {
     pub attempts: u32,
     /// From the first attempt to the second.
     pub first: Duration,
+    /// Until what waits for another configuration is looked at although nobody has said that it may be tried.
+    pub longest: Duration,
 }
 
 /// Which letters to claim.
@@ -118,13 +122,14 @@ impl Catalog {
     /// Stores letters, all or none, each with the attempt that brought it here. One that is there already is left as it
     /// is. `Claim::Lost`: nothing was stored.
     ///
-    /// A letter that is only behind another has not been tried, and is due at once.
+    /// A letter that is only behind another has not been tried, and is due at once. One whose route is switched off has not been
+    /// tried either, and is due when it is woken.
     pub async fn store_letters(&self, desk: &Desk, letters: &[DeadLetter], patience: Patience) -> Result<Claim> {
-        let sheet = Sheet::of(letters);
+        let sheet = Sheet::of(letters, patience);
         let (system, timeline) = desk.history();
-        let (attempts, first) = (i32::try_from(patience.attempts).unwrap_or(i32::MAX), seconds(patience.first));
+        let attempts = i32::try_from(patience.attempts).unwrap_or(i32::MAX);
         let mut parameters: Vec<&(dyn ToSql + Sync)> =
-            vec![&desk.slot, &desk.leader, &system, &timeline, &attempts, &first];
+            vec![&desk.slot, &desk.leader, &system, &timeline, &attempts, &sheet.pauses];
         parameters.extend(sheet.parameters());
         let row = self.row(&about("store", &desk.slot), &sql::store(desk.pid), &parameters).await?;
         Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
@@ -216,6 +221,7 @@ impl Catalog {
             let (outcome, reason, message) = match &letter.outcome {
                 Outcome::Delivered => ("delivered", "delivered", ""),
                 Outcome::Rejected(rejection) => ("rejected", rejection.reason, rejection.message.as_str()),
+                Outcome::Waits(rejection) => ("waits", rejection.reason, rejection.message.as_str()),
                 Outcome::PutBack => ("put back", "", ""),
             };
             outcomes.push(outcome);
@@ -226,6 +232,16 @@ impl Catalog {
             [&desk.slot, &desk.leader, &ids, &outcomes, &reasons, &messages, &pauses, &owners];
         let row = self.row(&about("settle", &desk.slot), &sql::settle(desk.pid), &parameters).await?;
         Ok(if row.is_some() { Claim::Ours } else { Claim::Lost })
+    }
+
+    /// Makes letters due whose routes were switched off, at most `most`; how many, or `Claim::Lost`. With none, nothing is written.
+    pub async fn wake_letters(&self, desk: &Desk, most: usize) -> Result<(Claim, usize)> {
+        let what = about("wake", &desk.slot);
+        let parameters: [&(dyn ToSql + Sync); 4] = [&desk.slot, &desk.leader, &SWITCHED_OFF, &saturated(most)];
+        let row = self.row(&what, &sql::wake(desk.pid), &parameters).await?;
+        let (count, is_ours) = row.map_or((0, false), |row| (row.get::<_, i64>(0), row.get(1)));
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Ok((if is_ours || count == 0 { Claim::Ours } else { Claim::Lost }, count))
     }
 
     /// How many letters there are of each state, and when the oldest open one was parked.
@@ -357,6 +373,8 @@ struct Sheet<'a> {
     reasons: Vec<&'a str>,
     messages: Vec<Cow<'a, str>>,
     attempts: Vec<i32>,
+    /// Seconds until each is due.
+    pauses: Vec<f64>,
     /// The columns of all letters in a row, each with its letter's place from 1: SQL has no arrays of arrays that
     /// differ in length.
     column_places: Vec<i64>,
@@ -369,15 +387,15 @@ struct Sheet<'a> {
 }
 
 impl<'a> Sheet<'a> {
-    fn of(letters: &'a [DeadLetter]) -> Sheet<'a> {
+    fn of(letters: &'a [DeadLetter], patience: Patience) -> Sheet<'a> {
         let mut sheet = Sheet::default();
         for (place, letter) in (1..).zip(letters) {
-            sheet.add(place, letter);
+            sheet.add(place, letter, patience);
         }
         sheet
     }
 
-    fn add(&mut self, number: i64, letter: &'a DeadLetter) {
+    fn add(&mut self, number: i64, letter: &'a DeadLetter, patience: Patience) {
         let (commit, row) = place(letter.position);
         let (schema, name) = match &letter.origin {
             Origin::Table(schema, name) => (Some(schema), name),
@@ -395,7 +413,12 @@ impl<'a> Sheet<'a> {
         self.keys.push(letter.lane.key.as_deref());
         self.reasons.push(letter.rejection.reason);
         self.messages.push(storable(&letter.rejection.message));
-        self.attempts.push(i32::from(letter.rejection.reason != BEHIND));
+        self.attempts.push(i32::from(letter.rejection.is_fault()));
+        self.pauses.push(match letter.rejection.reason {
+            SWITCHED_OFF => seconds(patience.longest),
+            _ if letter.rejection.is_fault() => seconds(patience.first),
+            _ => 0.0,
+        });
         for column in &letter.columns {
             self.column_places.push(number);
             self.column_names.push(storable(&column.name));
@@ -496,7 +519,10 @@ fn place(position: Position) -> (PgLsn, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead_letter::{Lane, Rejection};
+    use crate::dead_letter::{BEHIND, Lane, Rejection};
+
+    const PATIENCE: Patience =
+        Patience { attempts: 25, first: Duration::from_secs(1), longest: Duration::from_secs(3600) };
 
     fn letter(reason: &'static str) -> DeadLetter {
         DeadLetter {
@@ -519,7 +545,7 @@ mod tests {
     #[test]
     fn nothing_in_a_letter_keeps_it_from_being_stored() {
         let letters = [letter("key")];
-        let sheet = Sheet::of(&letters);
+        let sheet = Sheet::of(&letters, PATIENCE);
         assert_eq!((sheet.rows[0], sheet.committed[0]), (i64::MAX, -COMMITTED_MAX));
         assert_eq!((sheet.events[0].as_deref(), sheet.messages[0].as_ref()), (Some("ab"), " is refused"));
         // Bytes are kept as they are.
@@ -529,15 +555,18 @@ mod tests {
 
     #[test]
     fn the_columns_of_many_letters_are_told_apart_by_their_place() {
-        let letters = [letter("key"), DeadLetter { columns: Vec::new(), ..letter(BEHIND) }, letter("topic")];
-        let sheet = Sheet::of(&letters);
+        let bare = DeadLetter { columns: Vec::new(), ..letter(BEHIND) };
+        let letters =
+            [letter("key"), bare, letter("topic"), DeadLetter { columns: Vec::new(), ..letter(SWITCHED_OFF) }];
+        let sheet = Sheet::of(&letters, PATIENCE);
         assert_eq!(sheet.column_places, [1, 1, 3, 3]);
         assert_eq!(sheet.column_names, ["id", "payload", "id", "payload"]);
-        assert_eq!(sheet.missing_places, [1, 2, 3]);
-        assert_eq!(sheet.attempts, [1, 0, 1], "what is only behind was not tried");
+        assert_eq!(sheet.missing_places, [1, 2, 3, 4]);
+        assert_eq!(sheet.attempts, [1, 0, 1, 0], "what is only behind, or switched off, was not tried");
+        assert_eq!(sheet.pauses, [1.0, 0.0, 1.0, 3600.0]);
         let lengths = [sheet.commits.len(), sheet.schemas.len(), sheet.names.len(), sheet.types.len()];
-        assert_eq!(lengths, [3; 4]);
-        assert_eq!([sheet.topics.len(), sheet.reasons.len()], [3; 2]);
+        assert_eq!(lengths, [4; 4]);
+        assert_eq!([sheet.topics.len(), sheet.reasons.len()], [4; 2]);
     }
 
     #[test]

@@ -59,9 +59,10 @@ pub(super) fn store(pid: i32) -> String {
     format!(
         "WITH {}, \
          letter AS (SELECT * FROM unnest($7::pg_lsn[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], \
-                 $12::text[], $13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::integer[]) \
+                 $12::text[], $13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::integer[], \
+                 $6::float8[]) \
              WITH ORDINALITY AS l (commit_lsn, row_number, committed, origin_schema, origin_name, \
-                 event_id, event_type, topic, key, reason, message, attempts, place)), \
+                 event_id, event_type, topic, key, reason, message, attempts, pause, place)), \
          kept AS (SELECT c.place, array_agg(c.label ORDER BY c.number) AS labels, \
                  array_agg(c.content ORDER BY c.number) AS contents, array_agg(c.kind ORDER BY c.number) AS kinds, \
                  sum(octet_length(c.content)) AS size \
@@ -82,7 +83,7 @@ pub(super) fn store(pid: i32) -> String {
                  coalesce(missing.labels, ARRAY[]::text[]), l.reason, l.message, \
                  CASE WHEN l.attempts > 0 AND l.attempts >= $5::integer THEN 'failed' ELSE 'pending' END, \
                  l.attempts, greatest($5::integer - l.attempts, 0), \
-                 clock_timestamp() + make_interval(secs => CASE WHEN l.attempts > 0 THEN $6::float8 ELSE 0 END) \
+                 clock_timestamp() + make_interval(secs => l.pause) \
              FROM leader CROSS JOIN letter AS l \
              LEFT JOIN kept ON kept.place = l.place LEFT JOIN missing ON missing.place = l.place \
              ORDER BY l.place \
@@ -177,11 +178,11 @@ pub(super) fn settle(pid: i32) -> String {
          written AS (UPDATE outboxd.dead_letter AS d SET \
                  state = CASE WHEN s.outcome = 'delivered' THEN 'delivered' \
                               WHEN s.outcome = 'rejected' AND d.attempts_left <= 1 THEN 'failed' ELSE 'pending' END, \
-                 attempts = d.attempts + CASE WHEN s.outcome = 'put back' THEN 0 ELSE 1 END, \
+                 attempts = d.attempts + CASE WHEN s.outcome IN ('put back', 'waits') THEN 0 ELSE 1 END, \
                  attempts_left = CASE WHEN s.outcome = 'rejected' THEN greatest(d.attempts_left - 1, 0) \
                                       ELSE d.attempts_left END, \
-                 reason = CASE WHEN s.outcome = 'rejected' THEN s.reason ELSE d.reason END, \
-                 message = CASE WHEN s.outcome = 'rejected' THEN s.message ELSE d.message END, \
+                 reason = CASE WHEN s.outcome IN ('rejected', 'waits') THEN s.reason ELSE d.reason END, \
+                 message = CASE WHEN s.outcome IN ('rejected', 'waits') THEN s.message ELSE d.message END, \
                  next_attempt = CASE WHEN s.outcome = 'delivered' THEN d.next_attempt \
                                      ELSE clock_timestamp() + make_interval(secs => s.pause) END, \
                  settled_at = CASE WHEN s.outcome = 'delivered' THEN clock_timestamp() END, \
@@ -192,8 +193,25 @@ pub(super) fn settle(pid: i32) -> String {
              RETURNING d.id, d.attempts, s.outcome, s.reason, s.message), \
          tried AS (INSERT INTO outboxd.dead_letter_attempt (letter, number, reason, message) \
              SELECT written.id, written.attempts, written.reason, written.message FROM written \
-             WHERE written.outcome <> 'put back') \
+             WHERE written.outcome NOT IN ('put back', 'waits')) \
          SELECT leader.slot FROM leader",
         leader_if(pid, "")
+    )
+}
+
+/// Letters that wait for another configuration are due at once. Locked as in `settle`; with none, nothing is.
+pub(super) fn wake(pid: i32) -> String {
+    format!(
+        "WITH off AS MATERIALIZED (SELECT d.id FROM outboxd.dead_letter AS d \
+             WHERE d.slot = $1 AND d.state = 'pending' AND d.reason = $3 \
+               AND d.next_attempt > (SELECT clock_timestamp()) LIMIT $4), \
+         {}, \
+         ours AS MATERIALIZED (SELECT d.id FROM outboxd.dead_letter AS d \
+             WHERE d.id = ANY (ARRAY(SELECT off.id FROM off)) AND d.state = 'pending' AND EXISTS (SELECT FROM leader) \
+             ORDER BY d.id FOR UPDATE), \
+         woken AS (UPDATE outboxd.dead_letter AS d SET next_attempt = clock_timestamp() \
+             FROM ours WHERE d.id = ours.id) \
+         SELECT (SELECT count(*) FROM off), EXISTS (SELECT FROM leader)",
+        leader_if(pid, "AND EXISTS (SELECT FROM off)")
     )
 }

@@ -12,12 +12,11 @@ const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
 const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
 const SIMPLE_HEADER: &str = "org.apache.kafka.connect.storage.SimpleHeaderConverter";
 const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
-const DEBEZIUM_BYTES: &str = "io.debezium.converters.ByteArrayConverter";
 const DEBEZIUM_BUFFER: &str = "io.debezium.converters.ByteBufferConverter";
 const DEBEZIUM_BINARY: &str = "io.debezium.converters.BinaryDataConverter";
 
 /// Connect takes the class's name alone as well.
-pub static CLASSES: [&str; 7] = [STRING, JSON, SIMPLE_HEADER, BYTES, DEBEZIUM_BYTES, DEBEZIUM_BUFFER, DEBEZIUM_BINARY];
+pub static CLASSES: [&str; 6] = [STRING, JSON, SIMPLE_HEADER, BYTES, DEBEZIUM_BUFFER, DEBEZIUM_BINARY];
 
 /// Properties of converters that are known, for the nearest name.
 pub const KNOWN: [&str; 11] = [
@@ -206,8 +205,8 @@ fn emit(work: &mut Work, side: Side, converter: Converter, section: &mut Section
 fn class(typed: &str) -> Option<&'static str> {
     let found = CLASSES.iter().find(|class| typed == **class || class.ends_with(&format!(".{typed}")));
     found.map(|class| match *class {
-        // Debezium's names of BinaryDataConverter in other versions: bytes as they are, the rest by its delegate.
-        DEBEZIUM_BYTES | DEBEZIUM_BUFFER => DEBEZIUM_BINARY,
+        // Debezium's name of BinaryDataConverter in other versions: bytes as they are, the rest by its delegate.
+        DEBEZIUM_BUFFER => DEBEZIUM_BINARY,
         class => class,
     })
 }

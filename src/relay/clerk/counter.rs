@@ -120,7 +120,7 @@ async fn load_behind(wanted: &Wanted, desk: &Desk, from: Position, end: &mut Opt
     };
     let pause = catalog.is_paused(&desk.slot).await?;
     let topics = match wanted.dead_letter.unknown_topic {
-        UnknownTopic::Park => known_topics(&catalog, &desk).await?,
+        UnknownTopic::Park => known_topics(&catalog, desk).await?,
         UnknownTopic::Wait => Vec::new(),
     };
     // The slot passes the rows of these letters.

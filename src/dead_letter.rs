@@ -340,7 +340,7 @@ mod tests {
             .filter(|path| is_source(path))
             .flat_map(|path| reasons_in(&read(path)))
             .collect();
-        made.extend([BEHIND, PAYLOAD_MISSING].map(str::to_owned));
+        made.extend([BEHIND, PAYLOAD_MISSING, SWITCHED_OFF].map(str::to_owned));
         made.sort();
         made.dedup();
         assert_eq!(made, REASONS, "what the rooms give, and what dead-letters --reason takes");

@@ -155,7 +155,7 @@ impl Router {
         let timestamp_ms = route.timestamp(maker, row).map_err(|problem| rejected("timestamp", problem))?;
         let partition = route.partition(maker, row, number).map_err(|problem| rejected("partition", problem))?;
         let made = match &route.value {
-            Some(rules) => rules.write(row, headers, value),
+            Some(rules) => rules.write(maker, row, headers, value),
             None => maker.value(row, &mut value.value),
         };
         let value = match made.map_err(|problem| rejected("value", problem))? {

@@ -1,7 +1,8 @@
-//! A record's value: the payload as it is, an envelope around it, a CloudEvent, or what a template renders.
+//! A record's value: the payload as it is, an envelope around it, a CloudEvent, what a template renders, or what the preset makes.
 
 use super::cloudevents::{CloudEvents, Scratch};
 use super::json;
+use super::preset::Maker;
 use super::template::Template;
 use crate::config;
 use crate::config::{TemplateSet, Tombstone, ValueForm};
@@ -18,6 +19,8 @@ pub(super) struct ValueRules {
 #[derive(Debug)]
 enum Form {
     Payload,
+    /// What the outbox's preset makes of it: the route only says which payload is none.
+    Preset,
     /// Members beside the payload, each with its name as it is written.
     Envelope(Vec<(String, Place)>),
     CloudEvent(Box<CloudEvents>),
@@ -50,7 +53,8 @@ impl ValueRules {
     ) -> Option<ValueRules> {
         let form = match (&route.value, route.tombstone) {
             (None, None) => return None,
-            (None, Some(_)) | (Some(ValueForm::Payload), _) => Form::Payload,
+            (None, Some(_)) => Form::Preset,
+            (Some(ValueForm::Payload), _) => Form::Payload,
             (Some(ValueForm::Envelope(members)), _) => {
                 Form::Envelope(members.iter().map(|(name, column)| (json::text(name), layout.place(column))).collect())
             }
@@ -66,6 +70,7 @@ impl ValueRules {
     /// Writes into the buffer what is not the payload itself. A CloudEvent has headers, too.
     pub(super) fn write<'a>(
         &self,
+        maker: &Maker,
         row: &Row<'a>,
         headers: &mut Headers,
         buffers: &mut Buffers,
@@ -81,6 +86,7 @@ impl ValueRules {
         }
         match &self.form {
             Form::Payload => Ok(payload.map_or(Value::None, Value::Payload)),
+            Form::Preset => maker.value(row, out),
             Form::CloudEvent(event) => event.write(row, payload, headers, attributes, out),
             Form::Template(template) => {
                 out.clear();

@@ -147,6 +147,18 @@ fn eventuate_puts_payload_and_headers_into_the_value() {
 }
 
 #[test]
+fn a_route_that_says_which_payload_is_none_leaves_the_others_to_the_preset() {
+    let usual = make("eventuate", "", &EVENTUATE).unwrap();
+    for tombstone in ["null", "empty"] {
+        let route = format!("[[route]]\ntombstone = '{tombstone}'");
+        assert_eq!(make("eventuate", &route, &EVENTUATE).unwrap(), usual);
+    }
+    let blank = with(&EVENTUATE, &[("payload", Some(" "))]);
+    assert_eq!(make("eventuate", "[[route]]\ntombstone = 'empty'", &blank).unwrap().value, None);
+    assert!(make("eventuate", "[[route]]\ntombstone = 'null'", &blank).unwrap().value.is_some());
+}
+
+#[test]
 fn an_eventuate_message_that_cannot_be_one_is_rejected() {
     for (column, text, reason, message) in [
         ("destination", Some("a b"), "topic", "is not a valid topic name"),

@@ -201,8 +201,7 @@ impl Clerk {
             look_at: now,
             count_at: now,
             forget_at: now,
-            // Whoever was there before may have had another one.
-            wake: Some(0),
+            wake: None,
             recall: false,
             troubles: BTreeMap::new(),
             completed: None,
@@ -220,10 +219,15 @@ impl Clerk {
     /// The configuration is another one: letters may need other columns, and those that waited for it need not wait any longer.
     pub(super) fn look_again(&mut self) {
         self.completed = None;
-        self.wake = Some(self.letters.back().map_or(0, |parcel| parcel.number));
+        self.wake_all();
         for settling in self.settle.iter_mut().filter(|settling| matches!(settling.outcome, Outcome::Waits(_))) {
             settling.outcome = Outcome::PutBack;
         }
+    }
+
+    /// Letters that waited for their route to be switched on are due at once, up to the last one that was parked by now.
+    pub(super) fn wake_all(&mut self) {
+        self.wake = Some(self.letters.back().map_or(0, |parcel| parcel.number));
     }
 
     /// Whether letters can be woken, because all that were parked by the former configuration are stored; and the last of those.
@@ -461,7 +465,7 @@ impl Relay {
             self.errand(async move { Errand::Completed(letter.id, complete(wanted, &letter, columns).await) });
         } else if let Some(last) = self.clerk.may_wake().filter(|_| !is_late) {
             self.errand(async move { Errand::Woken(desk.pid, last, wake(wanted, desk).await) });
-        } else if self.clerk.recall {
+        } else if !is_late && self.clerk.recall {
             self.errand(async move { Errand::Recalled(recall(wanted, desk).await) });
         } else if !is_late && !self.clerk.topics.is_empty() {
             let topics = self.clerk.topics.clone();
@@ -700,6 +704,9 @@ impl Relay {
         }
         if matches!(self.clerk.pause, Pause::None | Pause::Written) {
             self.clerk.troubles.remove(&Kind::Pause);
+        }
+        if !self.clerk.recall {
+            self.clerk.troubles.remove(&Kind::Recall);
         }
     }
 

@@ -486,6 +486,10 @@ impl Relay {
             Predecessor::Gone => self.pipeline.unfenced(now),
             Predecessor::MayLive(timeout) => self.pipeline.fenced(timeout, now),
         }
+        if predecessor != Predecessor::Ourselves {
+            // Whoever was there before may have had another configuration.
+            self.clerk.wake_all();
+        }
         self.due.probe = now;
         self.heard = now;
         self.link = Link::Up(Box::new(Live {

@@ -145,6 +145,21 @@ fn events_for_a_topic_that_does_not_exist_are_parked_or_waited_for_as_the_last_r
 }
 
 #[test]
+fn letters_are_stored_although_the_topics_that_have_existed_cannot_be_read() {
+    let scene = scene(&[THE_REST]);
+    let mut relay = scene.relay();
+    scene.database.exec("alter table outboxd.known_topic rename to away");
+    relay.reload(&scene.config.clone().set("dead_letter.unknown_topic", "park"));
+    relay.wait_unready("dead_letter_store", PATIENCE);
+    for id in 1..=3 {
+        scene.database.exec(&format!("insert into public.events (id, event_type) values ({id}, 'bad')"));
+        assert_eq!(scene.wait_letter(&id.to_string()).reason, "key");
+    }
+    relay.reload(&scene.config.clone().set("dead_letter.unknown_topic", "wait"));
+    relay.wait_ready();
+}
+
+#[test]
 fn a_reload_reads_schemas_and_templates_anew_and_takes_other_numbers_for_letters() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();

@@ -153,6 +153,10 @@ impl Relay {
         };
         let session = self.writer.session.take().filter(|session| session.system == system);
         let Some((outbox, batch)) = next else {
+            // A session of looks alone is not kept for longer than one that nobody uses: it would hold up a smart shutdown, too.
+            if session.is_none() {
+                self.writer.used = now;
+            }
             self.writer.looks = true;
             self.tasks.spawn(async move { Done::Looked(Box::new(look(session, &wanted, system).await)) });
             return;
@@ -216,7 +220,7 @@ impl Relay {
     /// Somebody has looked at the standbys.
     pub(super) fn looked_at_standbys(&mut self, looked: Looked) {
         let now = Instant::now();
-        (self.writer.looks, self.writer.used, self.writer.session) = (false, now, looked.session);
+        (self.writer.looks, self.writer.session) = (false, looked.session);
         match looked.result {
             Ok(standbys) => self.standbys_reached(standbys, now),
             Err(error) => {

@@ -355,10 +355,36 @@ fn init_by_preset_says_which_lines_the_file_lacks() {
     let output = run(&["init", "--preset", "sbmt-outbox", "--table", "app.order_items", "--dry-run"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("app") && !stdout(&output).contains("CREATE TABLE public.outbox ("));
-    let lines = "the relay needs these lines in outboxd.toml:\n\n[[outbox]]\npreset = \"sbmt-outbox\"\ntable = \"app.order_items\"\n\n\
-                 [[route]]\ntopic = \"…\" # where its events go\n";
+    let lines = "the relay needs these lines in outboxd.toml:\n\n\
+                 # public.outbox, read until now, needs a block of its own from here on, or is not read any more:\n\
+                 # [[outbox]]\n# table = \"public.outbox\"\n\n\
+                 [[outbox]]\npreset = \"sbmt-outbox\"\ntable = \"app.order_items\"\n\n\
+                 [[route]]\noutbox = \"app.order_items\"\ntopic = \"…\" # where its events go\n";
     assert!(stderr(&output).ends_with(lines), "{}", stderr(&output));
     assert!(!stdout(&output).contains("preset ="), "stdout is a script");
+}
+
+#[test]
+fn init_without_a_preset_does_not_take_the_administrators_url_for_the_relays() {
+    let directory = tempfile::tempdir().unwrap();
+    let init = |more: &[&str]| {
+        let mut command = outboxd(&[&["init", "--dry-run"], more].concat());
+        command.env_remove("OUTBOXD_POSTGRES__URL").env_remove("OUTBOXD_KAFKA__BROKERS");
+        command.current_dir(&directory).output().unwrap()
+    };
+    let url = ["--url", "postgres://dba@127.0.0.1:1/app"];
+    let output = init(&url);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stderr(&output).contains("postgres.url is required"), "{}", stderr(&output));
+    let output = init(&["--preset", "cap"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("OUTBOXD_POSTGRES__URL, or --url"), "{}", stderr(&output));
+    let output = init(&[&["--preset", "cap"], &url[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines = "[postgres]\nurl = \"…\" # as --url, with the user outboxd and its password\n\n\
+                 [kafka]\nbrokers = \"…\" # host:port,host:port\n\n\
+                 [[outbox]]\npreset = \"cap\"\ntable = \"cap.published\"\n";
+    assert!(stderr(&output).ends_with(lines), "{}", stderr(&output));
 }
 
 #[test]

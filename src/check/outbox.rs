@@ -62,6 +62,7 @@ fn times(config: &Config, outbox: &Outbox, table: &OutboxTable, joined: Option<&
         Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
     };
     let mut named: Vec<String> = routes(config, outbox).filter_map(of).collect();
+    named.sort_unstable();
     named.dedup();
     let wrong = |name: String| {
         let column = [Some(table), joined].into_iter().flatten().find_map(|of| find(of, &name))?;
@@ -154,7 +155,7 @@ pub(super) fn joined<'a>(outbox: &Outbox, survey: &'a Survey) -> Option<&'a Outb
 }
 
 /// Types of text.
-const TEXTS: [&str; 2] = ["text", "character varying"];
+const TEXTS: [&str; 4] = ["text", "character varying", "character", "name"];
 
 /// What a column is for, and so which types it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -82,9 +82,25 @@ fn a_route_that_takes_the_timestamp_from_no_time_fails() {
         let what = format!("timestamp from column \"paid_at\" of public.outbox, which has type {type_name}");
         assert_finding(&judge(type_name)[0], Fail, &what, "timestamp with time zone");
     }
-    for type_name in ["timestamp with time zone", "timestamp without time zone", "text"] {
+    for type_name in ["timestamp with time zone", "timestamp without time zone", "text", "character", "name"] {
         assert_eq!(judge(type_name)[0].verdict, Ok, "{type_name}");
     }
+}
+
+#[test]
+fn a_column_that_is_no_time_is_told_once_for_all_routes() {
+    let findings = judged(|config, table| {
+        for name in ["paid_at", "sent_at"] {
+            let (name, type_name) = (name.to_owned(), "date".to_owned());
+            table.columns.push(OutboxColumn { name, type_name, ..OutboxColumn::default() });
+        }
+        for name in ["paid_at", "sent_at", "paid_at"] {
+            let timestamp = Some(Timestamp::Column(name.into()));
+            config.rules.routes.push(Route { timestamp, ..route(&[("event_type", name)], "t", place("id")) });
+        }
+    });
+    let failed = findings.iter().filter(|finding| finding.verdict == Fail);
+    assert_eq!(failed.count(), 2, "{findings:#?}");
 }
 
 #[test]

@@ -115,8 +115,8 @@ pub struct Init {
     /// Print the SQL for a DBA and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// URL of a role that may create tables, roles and publications [default: postgres.url]. Where postgres.url is not set,
-    /// this also says where the database is, and the relay's role is called outboxd
+    /// URL of a role that may create tables, roles and publications [default: postgres.url]. With --preset,
+    /// where postgres.url is not set, this also says where the database is, and the relay's role is called outboxd
     #[arg(long, value_name = "ADMIN_URL", env = "OUTBOXD_INIT_URL", hide_env_values = true)]
     pub url: Option<String>,
 }

@@ -40,6 +40,15 @@ pub(super) struct Typed<'d> {
     pub value: DeValue<'d>,
 }
 
+/// Where a field that was typed nowhere would have to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The file has the section, and must not have it twice.
+    Field,
+    /// The file has no such section.
+    Section,
+}
+
 /// Hands out the values of one block by the schema.
 pub(super) struct Reader<'d, 'p> {
     path: String,
@@ -94,18 +103,34 @@ impl<'d> Document<'d> {
         self.blocks.remove(name).unwrap_or_default()
     }
 
-    /// What holds for a text that was typed nowhere; `place` is what errors call it. False when it was typed.
-    pub fn suppose(&mut self, section: &'static str, field: &'static str, text: &'d str, place: &'d str) -> bool {
+    /// True when a file or a variable has a block of this section.
+    pub fn has(&self, section: &'static str) -> bool {
+        self.blocks.get(section).is_some_and(|blocks| !blocks.is_empty())
+    }
+
+    /// True when there is a file.
+    pub fn has_file(&self) -> bool {
+        matches!(self.whole, Place::File(_))
+    }
+
+    /// What holds for a text that was typed nowhere; `place` is what errors call it. None when it was typed.
+    pub fn suppose(
+        &mut self,
+        section: &'static str,
+        field: &'static str,
+        text: &'d str,
+        place: &'d str,
+    ) -> Option<Lack> {
         let blocks = self.blocks.entry(section).or_default();
         if blocks.is_empty() {
             blocks.push(Block { place: self.whole, values: BTreeMap::new() });
         }
-        let is_typed = blocks[0].values.contains_key(field);
-        if !is_typed {
-            let place = Place::Variable(place);
-            blocks[0].values.insert(field, Typed { place, value: DeValue::String(text.into()) });
+        let block = &mut blocks[0];
+        if block.values.contains_key(field) {
+            return None;
         }
-        !is_typed
+        block.values.insert(field, Typed { place: Place::Variable(place), value: DeValue::String(text.into()) });
+        Some(if matches!(block.place, Place::Line { .. }) { Lack::Field } else { Lack::Section })
     }
 
     fn read_file(&mut self, name: &'d str, text: &'d str, problems: &mut Problems) -> Result<(), Error> {
@@ -218,7 +243,7 @@ impl<'d, 'p> Reader<'d, 'p> {
                 Ok(value) => return Some(value),
                 Err(fault) => self.problems.add(typed.place, fault.of(&self.path_of(name))),
             },
-            None if matches!(field.default, Initial::Required(_)) => self.miss(name),
+            None if matches!(field.default, Initial::Required(_)) => self.miss(name, None),
             None => {}
         }
         let default = DeValue::parse(field.default.value()?).expect("the schema's defaults are TOML");
@@ -362,14 +387,19 @@ impl<'d, 'p> Reader<'d, 'p> {
         self.problems.add(self.block.place, fault.of(&self.path));
     }
 
-    fn miss(&mut self, name: &str) {
+    /// Notes that a field which was not typed is required; `further` is another way to set it.
+    pub fn miss(&mut self, name: &str, further: Option<&str>) {
+        let hint = self.how_to_set(name) + &further.map(|further| format!(", or {further}")).unwrap_or_default();
+        self.problems.add(self.block.place, Fault::new(format!("{} is required", self.path_of(name))).hint(hint));
+    }
+
+    fn how_to_set(&self, name: &str) -> String {
         let variable = variable_of(&self.path, name);
-        let hint = if self.path.contains('.') {
+        if self.path.contains('.') {
             format!("set {name} in {}", self.path)
         } else {
             format!("set {name} under [{}], or the variable {variable}", self.path)
-        };
-        self.problems.add(self.block.place, Fault::new(format!("{} is required", self.path_of(name))).hint(hint));
+        }
     }
 
     fn field(&self, name: &str) -> &'static Field {

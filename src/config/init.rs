@@ -2,9 +2,9 @@
 //!
 //! Options enter; blocks of the document leave, and the lines that the file still lacks.
 
-use super::document::{Block, Document};
+use super::document::{Block, Document, Lack};
 use super::error::Fault;
-use super::{Config, Outbox, Rules, preset};
+use super::{Config, Outbox, OutboxSource, Rules, load, preset};
 
 /// The option that names a preset, as errors call it.
 pub(super) const PRESET: &str = "--preset";
@@ -13,6 +13,9 @@ const URL: &str = "--url";
 
 /// The relay's role, where no URL of the relay's own names one.
 const ROLE: &str = "outboxd";
+
+/// The outbox of a configuration that says nothing of one.
+const DEFAULT: &str = "public.outbox";
 
 /// What was asked for. The URL may hold a password, so there is no `Debug`.
 #[derive(Default)]
@@ -34,12 +37,33 @@ pub struct Plan {
     pub missing: String,
 }
 
+/// What was laid down because nobody typed it.
+#[derive(Debug, Default)]
+pub(super) struct Supposed {
+    /// The relay's own URL is the administrator's now.
+    pub url: Option<Lack>,
+    /// There are no brokers.
+    pub brokers: Option<Lack>,
+    /// A relay by this configuration reads the default outbox, which a first block ends.
+    pub reads_default: bool,
+}
+
 impl Asked {
-    /// Lays down what must be known, where it was not typed. True when the relay's own URL is the administrator's now.
-    pub(super) fn suppose<'d>(&'d self, document: &mut Document<'d>) -> bool {
+    /// Lays down what must be known, where it was not typed.
+    pub(super) fn suppose<'d>(&'d self, document: &mut Document<'d>) -> Supposed {
+        let has_outbox = document.has("outbox");
         // Nobody is asked there: the brokers may be written down later.
-        document.suppose("kafka", "brokers", "none", "kafka.brokers");
-        self.url.as_ref().is_some_and(|url| document.suppose("postgres", "url", url, URL))
+        let brokers = document.suppose("kafka", "brokers", "none", "kafka.brokers");
+        // Without a preset nothing says what is to be prepared, and a slot in the wrong database keeps WAL there.
+        let url = self.preset.as_ref().and(self.url.as_ref());
+        let url = url.and_then(|url| document.suppose("postgres", "url", url, URL));
+        let reads_default = !has_outbox && (document.has_file() || url.is_none());
+        Supposed { url, brokers, reads_default }
+    }
+
+    /// What says where the database is, beside the configuration.
+    pub(super) fn further(&self) -> Option<&'static str> {
+        self.preset.as_ref().map(|_| URL)
     }
 
     /// The block that was asked for.
@@ -49,21 +73,45 @@ impl Asked {
         Some(Block::of([Some(preset), table].into_iter().flatten()))
     }
 
-    /// The lines that the file lacks: of the outbox that was asked for, if it has none for that table, and of the URL.
-    pub(super) fn missing(&self, outbox: Option<&Outbox>, rules: &Rules, is_url_supposed: bool) -> String {
-        let mut lines = String::new();
-        if is_url_supposed {
-            lines += &format!("[postgres]\nurl = \"…\" # as --url, with the user {ROLE} and its password\n");
+    /// The lines that the file lacks, so that a relay can start: where the servers are, the outbox that was asked for, if the
+    /// file has none for that table, and a topic for each outbox that has none.
+    pub(super) fn missing(
+        &self,
+        supposed: &Supposed,
+        added: Option<&Outbox>,
+        outboxes: &[Outbox],
+        rules: &Rules,
+    ) -> String {
+        let mut parts = Vec::new();
+        if let Some(lack) = supposed.url {
+            let line = format!("url = \"…\" # as --url, with the user {ROLE} and its password\n");
+            parts.push(heading("postgres", lack) + &line);
         }
-        if let (Some(outbox), Some(preset)) = (outbox, &self.preset) {
-            let table = toml::Value::String(outbox.source.to_string());
-            let gap = if lines.is_empty() { "" } else { "\n" };
-            lines += &format!("{gap}[[outbox]]\npreset = \"{preset}\"\ntable = {table}\n");
-            if preset::without_topic(outbox, rules).is_some() {
-                lines += "\n[[route]]\ntopic = \"…\" # where its events go\n";
+        if let Some(lack) = supposed.brokers {
+            parts.push(heading("kafka", lack) + "brokers = \"…\" # host:port,host:port\n");
+        }
+        if let (Some(outbox), Some(preset)) = (added, &self.preset) {
+            if supposed.reads_default && load::table_name(DEFAULT).is_ok_and(|default| default != outbox.source) {
+                parts.push(format!(
+                    "# {DEFAULT}, read until now, needs a block of its own from here on, or is not read any more:\n\
+                     # [[outbox]]\n# table = \"{DEFAULT}\"\n"
+                ));
             }
+            let table = toml::Value::String(outbox.source.to_string());
+            parts.push(format!("[[outbox]]\npreset = \"{preset}\"\ntable = {table}\n"));
         }
-        lines
+        for outbox in outboxes.iter().filter(|outbox| preset::without_topic(outbox, rules).is_some()) {
+            parts.push(format!("[[route]]\n{}\ntopic = \"…\" # where its events go\n", preset::route_of(outbox)));
+        }
+        parts.join("\n")
+    }
+}
+
+/// The section that a field goes into; the file may have it.
+fn heading(section: &str, lack: Lack) -> String {
+    match lack {
+        Lack::Section => format!("[{section}]\n"),
+        Lack::Field => format!("# in [{section}], which is there:\n"),
     }
 }
 
@@ -76,9 +124,8 @@ impl Config {
     }
 }
 
-/// Says that one table cannot have two presets.
-pub(super) fn another_preset(typed: &Outbox, asked: &Outbox) -> Fault {
-    let (typed, asked, table) = (typed.preset.word(), asked.preset.word(), &typed.source);
+/// Says that one table cannot have two presets; both are told by the words that were typed, of which some mean the same.
+pub(super) fn another_preset(table: &OutboxSource, typed: &str, asked: &str) -> Fault {
     Fault::new(format!("{table} has preset = \"{typed}\" here, and {PRESET} says \"{asked}\""))
         .hint(format!("change this block, or leave {PRESET} out: init prepares what the file has"))
 }

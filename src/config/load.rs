@@ -58,8 +58,9 @@ impl Config {
         let mut problems = Problems::default();
         let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
         let mut document = Document::new(file, &env, &mut problems)?;
-        let is_url_supposed = asked.is_some_and(|asked| asked.suppose(&mut document));
-        let postgres = postgres(document.once("postgres", &mut problems), pgpassword(&env));
+        let supposed = asked.map(|asked| asked.suppose(&mut document)).unwrap_or_default();
+        let further = asked.and_then(Asked::further);
+        let postgres = postgres(document.once("postgres", &mut problems), pgpassword(&env), further);
         let kafka = kafka(document.once("kafka", &mut problems));
         let http = http(document.once("http", &mut problems));
         let log = document.once("log", &mut problems).text("level");
@@ -79,9 +80,9 @@ impl Config {
         }
         problems.unless_any(())?;
         let postgres = postgres.expect("a url that was refused is a problem");
-        let missing = asked.map(|asked| asked.missing(added.as_ref(), &rules, is_url_supposed)).unwrap_or_default();
+        let missing = asked.map(|asked| asked.missing(&supposed, added.as_ref(), &outbox, &rules)).unwrap_or_default();
         let mut config = Config { postgres, outbox, kafka, rules, dead_letter, http, log, limits };
-        if is_url_supposed {
+        if supposed.url.is_some() {
             config.use_own_role();
         }
         Ok(Plan { config, missing })
@@ -130,8 +131,15 @@ fn pgpassword(env: &[(String, String)]) -> Option<Secret> {
     env.iter().find(|(name, value)| name == "PGPASSWORD" && !value.is_empty()).map(|(_, value)| Secret::new(value))
 }
 
-fn postgres(mut reader: Reader<'_, '_>, pgpassword: Option<Secret>) -> Option<Postgres> {
-    let connection = reader.read("url", |typed| connection::parse(&value::text(typed)?));
+/// `further` is what says the URL beside the configuration, if anything can.
+fn postgres(mut reader: Reader<'_, '_>, pgpassword: Option<Secret>, further: Option<&str>) -> Option<Postgres> {
+    let connection = match further {
+        Some(_) if reader.place("url").is_none() => {
+            reader.miss("url", further);
+            None
+        }
+        Some(_) | None => reader.read("url", |typed| connection::parse(&value::text(typed)?)),
+    };
     let password = password(&mut reader);
     let slot = reader.read("slot", |typed| slot_name(value::text(typed)?)).unwrap_or_default();
     let publication = reader.read("publication", |typed| name(value::text(typed)?)).unwrap_or_default();
@@ -257,12 +265,13 @@ struct Outboxes<'d> {
 /// Where a block is asked for, nothing is read that was neither typed nor asked for.
 fn outboxes<'d>(document: &mut Document<'d>, asked: Option<Block<'_>>, problems: &mut Problems) -> Outboxes<'d> {
     let mut outboxes: Vec<Outbox> = Vec::new();
-    let mut places = Vec::new();
+    let (mut places, mut words) = (Vec::new(), Vec::new());
     let blocks = if asked.is_some() { document.take("outbox") } else { document.one_or_more("outbox") };
     for block in blocks {
         let mut reader = Reader::new("outbox", block, problems);
         let outbox = outbox(&mut reader);
         places.push(reader.start());
+        words.push(preset::typed_word(&mut reader));
         if outboxes.iter().any(|earlier| earlier.source == outbox.source) {
             reader.refuse_block(Fault::new("a block above has the same table or message_prefix"));
         } else if let Some(fault) = join::clash(&outboxes, &outbox) {
@@ -273,12 +282,13 @@ fn outboxes<'d>(document: &mut Document<'d>, asked: Option<Block<'_>>, problems:
     let asked = asked.and_then(|block| {
         let mut reader = Reader::new("outbox", block, problems);
         let outbox = outbox(&mut reader);
+        let word = preset::typed_word(&mut reader);
         if let Some(fault) = join::clash(&outboxes, &outbox) {
             reader.refuse_block(fault);
         }
         let Some(at) = outboxes.iter().position(|typed| typed.source == outbox.source) else { return Some(outbox) };
         if outboxes[at].preset.word() != outbox.preset.word() {
-            problems.add(places[at], init::another_preset(&outboxes[at], &outbox).of("outbox"));
+            problems.add(places[at], init::another_preset(&outbox.source, &words[at], &word).of("outbox"));
         }
         None
     });

@@ -58,6 +58,12 @@ pub(super) fn preset(reader: &mut Reader<'_, '_>) -> (Preset, Usual) {
     }
 }
 
+/// The preset's word as it is typed, or else the one that holds: what it became does not tell `quarkus` from `debezium`.
+pub(super) fn typed_word(reader: &mut Reader<'_, '_>) -> String {
+    // One that is no text is refused already.
+    reader.read("preset", |typed| Ok(value::text(typed).unwrap_or_default())).unwrap_or_default()
+}
+
 /// The table that is typed, or else the one that is usual for the preset.
 pub(super) fn table(reader: &mut Reader<'_, '_>, usual: &Usual) -> OutboxSource {
     let table = reader.read("table", |typed| load::table_name(&value::text(typed)?)).expect("table has a default");
@@ -93,13 +99,19 @@ pub(super) fn without_topic(outbox: &Outbox, rules: &Rules) -> Option<Fault> {
     let what =
         format!("nothing says to which topic the events of {} go, and no column of that table does", outbox.source);
     let fault = Fault::new(what);
+    // One that names no outbox would take the events of all others along.
+    let line = format!("add a [[route]] with {} and topic = \"…\"", route_of(outbox));
     Some(match system {
-        System::Watermill => fault.hint(
-            "a table of watermill's is called watermill_<topic>; for one that is not, or whose name PostgreSQL cut off: add a [[route]] \
-             with topic = \"…\"",
-        ),
-        _ => fault.hint("add a [[route]] with topic = \"…\", as in the system's own configuration"),
+        System::Watermill => fault.hint(format!(
+            "a table of watermill's is called watermill_<topic>; for one that is not, or whose name PostgreSQL cut off: {line}"
+        )),
+        _ => fault.hint(format!("{line}, as in the system's own configuration")),
     })
+}
+
+/// What a route says that is for this outbox alone.
+pub(super) fn route_of(outbox: &Outbox) -> String {
+    format!("outbox = {}", toml::Value::String(outbox.source.to_string()))
 }
 
 impl Preset {

@@ -218,7 +218,7 @@ static OUTBOX: [Field; 7] = [
         Is(r#""outboxd""#),
         "Whose table it is: \"outboxd\", \"debezium\", \"quarkus\", or the word of another system, such as \"eventuate\" or \"cap\" \
          (presets.md has them all). It says which columns there are and which record a row becomes, where columns and routes say nothing \
-         else; for another system, also which table, where none is named.",
+         else; for \"quarkus\" and another system's, also which table, where none is named.",
     ),
     field(
         "debezium",

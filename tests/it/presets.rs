@@ -97,7 +97,7 @@ fn init_by_preset(scene: &Scene, block: &toml::Table) -> toml::Table {
     let mut arguments = vec!["init", "--preset", said("preset").expect("a block names its preset")];
     arguments.extend(said("table").into_iter().flat_map(|table| ["--table", table]));
     let ended = scene.config.run(&arguments);
-    let (_, printed) = ended.assert_success().stderr.split_once("[[outbox]]\n").expect("the block is printed");
+    let (_, printed) = ended.assert_success().stderr.split_once("\n[[outbox]]\n").expect("the block is printed");
     printed.parse().expect("it is a block alone")
 }
 

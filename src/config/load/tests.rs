@@ -790,11 +790,8 @@ fn a_relative_path_leads_from_the_files_directory_and_in_a_variable_from_the_wor
 
 /// What `init` works by, with this file and these options.
 fn plan(text: Option<&str>, env: &[(&str, &str)], asked: &Asked) -> Result<Plan, Error> {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("outboxd.toml");
-    fs::write(&path, text.unwrap_or_default()).unwrap();
     let env = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    Config::load_for_init(Some(&path), env, asked)
+    Config::build(text.map(|text| (DEFAULT_FILE.to_owned(), text.to_owned())), env, Some(asked))
 }
 
 fn asked(preset: &str, table: Option<&str>) -> Asked {
@@ -805,16 +802,71 @@ fn asked(preset: &str, table: Option<&str>) -> Asked {
 fn init_adds_the_table_that_it_is_asked_for_and_says_which_lines_are_missing() {
     let Plan { config, missing } = plan(Some(LEAST), &[], &asked("cap", None)).unwrap();
     assert_eq!(config.outbox.iter().map(|outbox| outbox.source.to_string()).collect::<Vec<_>>(), ["cap.published"]);
-    assert_eq!(missing, "[[outbox]]\npreset = \"cap\"\ntable = \"cap.published\"\n");
+    let was_read = "# public.outbox, read until now, needs a block of its own from here on, or is not read any more:\n\
+                    # [[outbox]]\n# table = \"public.outbox\"\n\n";
+    assert_eq!(missing, format!("{was_read}[[outbox]]\npreset = \"cap\"\ntable = \"cap.published\"\n"));
     // What is printed is what a file can hold.
-    assert!(with(&missing).is_ok());
+    assert_eq!(with(&missing).unwrap().outbox.len(), 1);
+    assert_eq!(with(&missing.replace("# [[", "[[").replace("# table", "table")).unwrap().outbox.len(), 2);
+    // That is the default table itself.
+    assert!(!plan(Some(LEAST), &[], &asked("goharvest", None)).unwrap().missing.contains('#'));
     let table = "app.\"watermill_a.b\"";
     let Plan { config, missing } = plan(Some(LEAST), &[], &asked("watermill", Some(table))).unwrap();
     assert_eq!(config.outbox[0].source, self::table("app", "watermill_a.b"));
     assert_eq!(with(&missing).unwrap().outbox[0].source, self::table("app", "watermill_a.b"), "{missing}");
     let text = format!("{LEAST}[[outbox]]\ntable = 'mine'\n[[route]]\noutbox = 'cap.published'\ntopic = 'x'\n");
-    let Plan { config, .. } = plan(Some(&text), &[], &asked("cap", None)).unwrap();
+    let Plan { config, missing } = plan(Some(&text), &[], &asked("cap", None)).unwrap();
     assert_eq!(config.outbox.len(), 2, "those of the file stay");
+    assert!(missing.starts_with("[[outbox]]"), "the default was not read: {missing}");
+}
+
+#[test]
+fn a_route_that_init_prints_is_for_its_own_outbox() {
+    let text = format!("{LEAST}[[outbox]]\ntable = 'public.outbox'\n");
+    let Plan { missing, .. } = plan(Some(&text), &[], &asked("sbmt-outbox", Some("a.\"b.items\""))).unwrap();
+    let config = load(&(text + &missing.replace('…', "orders")), &[]).unwrap();
+    assert_eq!(config.rules.routes[0].outbox, Some(table("a", "b.items")), "{missing}");
+    assert_eq!(config.rules.routes.len(), 1);
+}
+
+#[test]
+fn init_prints_whatever_the_relay_cannot_start_without() {
+    // The block is there, and no route.
+    let text = format!("{LEAST}[[outbox]]\npreset = 'sbmt-outbox'\ntable = 'items'\n");
+    for asked in [asked("sbmt-outbox", Some("items")), Asked::default()] {
+        let Plan { missing, .. } = plan(Some(&text), &[], &asked).unwrap();
+        assert_eq!(missing, "[[route]]\noutbox = \"public.items\"\ntopic = \"…\" # where its events go\n");
+        assert!(load(&(text.clone() + &missing.replace('…', "orders")), &[]).is_ok());
+    }
+    // Without a file, or with one that lacks all of this, the lines are a file that works.
+    let url = Some("postgres://dba:secret@h/shop".to_owned());
+    let by_url = Asked { url, ..asked("sbmt-outbox", Some("items")) };
+    for text in [None, Some("")] {
+        let Plan { missing, .. } = plan(text, &[], &by_url).unwrap();
+        let filled = missing.replacen('…', "postgres://u@h/d", 1).replacen('…', "k:9092", 1).replacen('…', "orders", 1);
+        assert_eq!(load(&filled, &[]).unwrap().outbox[0].source, table("public", "items"), "{missing}");
+        assert_eq!(missing.contains("public.outbox"), text.is_some(), "{missing}");
+    }
+    // A section must not stand there twice.
+    let Plan { missing, .. } = plan(Some("[postgres]\nslot = 's'\n[kafka]\n"), &[], &by_url).unwrap();
+    assert!(missing.starts_with("# in [postgres], which is there:\nurl = "), "{missing}");
+    assert!(missing.contains("\n# in [kafka], which is there:\nbrokers = "), "{missing}");
+    assert!(!missing.contains("\n[kafka]"), "{missing}");
+}
+
+#[test]
+fn only_a_preset_makes_the_administrators_url_the_relays() {
+    let asked = |preset: Option<&str>, url: Option<&str>| Asked {
+        preset: preset.map(str::to_owned),
+        url: url.map(str::to_owned),
+        table: None,
+    };
+    let url = "postgres://dba@h/shop";
+    let told = "postgres.url is required\n  hint: set url under [postgres], or the variable OUTBOXD_POSTGRES__URL";
+    assert_eq!(refusal(plan(None, &[], &asked(None, Some(url)))), told);
+    assert_eq!(refusal(plan(None, &[], &asked(None, None))), told);
+    assert_eq!(refusal(plan(None, &[], &asked(Some("cap"), None))), format!("{told}, or --url"));
+    assert!(plan(None, &[], &asked(Some("cap"), Some(url))).is_ok());
 }
 
 #[test]
@@ -822,6 +874,10 @@ fn init_prints_nothing_where_the_file_has_the_block_and_refuses_another_one() {
     let text = format!("{LEAST}[[outbox]]\npreset = 'cap'\ncolumns = {{ id = 'Key' }}\n");
     let Plan { config, missing } = plan(Some(&text), &[], &asked("cap", Some("cap.published"))).unwrap();
     assert_eq!((config.outbox.len(), config.outbox[0].columns.id.as_str(), missing.as_str()), (1, "Key", ""));
+    let quarkus = format!("{LEAST}[[outbox]]\npreset = 'quarkus'\n");
+    let told = refusal(plan(Some(&quarkus), &[], &asked("yantra", Some("outboxevent"))));
+    assert!(told.contains("has preset = \"quarkus\" here, and --preset says \"yantra\""), "{told}");
+    assert!(plan(Some(&quarkus), &[], &asked("debezium", Some("outboxevent"))).is_ok(), "they mean the same");
     let told = refusal(plan(Some(&text), &[], &asked("brighter", Some("cap.published"))));
     assert!(
         told.contains(
@@ -838,14 +894,12 @@ fn init_needs_no_file_when_a_url_says_where() {
     let Plan { config, missing } = plan(None, &[], &by_url).unwrap();
     let Connection { user, password, dbname, .. } = &config.postgres.connection;
     assert_eq!((user.as_str(), password, dbname.as_str()), ("outboxd", &None, "shop"));
-    assert!(missing.starts_with("[postgres]\nurl = ") && missing.contains("[[route]]\ntopic = \"…\""), "{missing}");
+    assert!(missing.starts_with("[postgres]\nurl = ") && missing.contains("\ntopic = \"…\""), "{missing}");
     assert!(!missing.contains("secret") && !missing.contains("dba"), "{missing}");
     let own = [("OUTBOXD_POSTGRES__URL", "postgres://relay@h/shop")];
     let Plan { config, missing } = plan(None, &own, &by_url).unwrap();
     assert_eq!(config.postgres.connection.user, "relay");
-    assert!(missing.starts_with("[[outbox]]"), "{missing}");
-    let told = refusal(plan(None, &[], &asked("cap", None)));
-    assert!(told.contains("postgres.url is required"), "{told}");
+    assert!(missing.starts_with("[kafka]\nbrokers = "), "{missing}");
 }
 
 #[test]

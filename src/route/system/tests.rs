@@ -353,7 +353,8 @@ fn a_table_whose_topic_nobody_knows_is_refused_at_start_with_the_line_to_write()
         let block = format!("preset = '{preset}'\ntable = '{table}'\n");
         let told = read(&block).unwrap_err().to_string();
         let what = format!("f.toml:5: outbox: nothing says to which topic the events of public.{table} go");
-        assert!(told.starts_with(&what) && told.contains("add a [[route]] with topic"), "{told}");
+        let hint = format!("add a [[route]] with outbox = \"public.{table}\" and topic = \"…\"");
+        assert!(told.starts_with(&what) && told.contains(&hint), "{told}");
         assert!(read(&format!("{block}[[route]]\nkey = 'x'")).is_err(), "a route that names none does not help");
         assert!(read(&format!("{block}{TO_ORDERS}")).is_ok() && read(&format!("{block}{ELSEWHERE}")).is_ok());
     }

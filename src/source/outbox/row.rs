@@ -77,7 +77,8 @@ impl<'a> Row<'a> {
             Cell::Time(time) => Some(*time),
             Cell::Message(_) | Cell::Scratch(_) => {
                 let text = String::from_utf8_lossy(self.bytes(place).unwrap_or_default());
-                Some(parse_time(&text).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
+                // Blanks fill a character(n) up.
+                Some(parse_time(text.trim_end_matches(' ')).ok_or_else(|| format!("\"{text}\" is not a timestamp"))?)
             }
         };
         Ok(time.filter(|time| *time != i64::MAX && *time != i64::MIN))

@@ -316,6 +316,7 @@ fn the_timestamp_is_the_columns_or_else_the_commits() {
         (Binary(&i64::MIN.to_be_bytes()), Ok(committed)),
         (Null, Ok(committed)),
         (Text(b"1970-01-01 00:00:00.007+00"), Ok(7)),
+        (Text(b"1970-01-01T00:00:00.007Z    "), Ok(7)),
         (Text(b"infinity"), Ok(committed)),
         (Text(b"-infinity"), Ok(committed)),
         (Text(b"soon"), Err("\"soon\" is not a timestamp".to_owned())),

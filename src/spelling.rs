@@ -1,5 +1,5 @@
 //! Names that were mistyped: a name enters, and those that somebody knows; the one that was meant leaves, if one can be told.
-//! And names that others have changed since.
+//! And names that others have changed since, or that nobody may read in full.
 
 /// Options of the first years of Debezium's event router, and what they are called now.
 pub const OLD_ROUTER_OPTIONS: [(&str, &str); 5] = [
@@ -16,6 +16,13 @@ pub fn nearest<'k>(typed: &str, known: &[&'k str]) -> Option<&'k str> {
     let distance = |name: &str| strsim::damerau_levenshtein(&typed, &name.to_lowercase());
     let best = known.iter().copied().min_by_key(|name| distance(name))?;
     (distance(best) <= (best.chars().count() / 3).max(1)).then_some(best)
+}
+
+/// A name without the secret that some of Debezium's end in: `column.mask.hash.SHA-256.with.salt.<salt>`, also as a variable's name.
+pub fn without_salt(name: &str) -> &str {
+    const SALT: &str = ".with.salt.";
+    let dotted = name.to_ascii_lowercase().replace('_', ".");
+    dotted.find(SALT).map_or(name, |at| &name[..at + SALT.len()])
 }
 
 #[cfg(test)]
@@ -35,6 +42,21 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest(typed, &known), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_salt_is_cut_off_its_name() {
+        for (name, shown) in [
+            ("column.mask.hash.SHA-256.with.salt.s.3", "column.mask.hash.SHA-256.with.salt."),
+            ("column.mask.hash.v2.SHA-256.With.Salt.é", "column.mask.hash.v2.SHA-256.With.Salt."),
+            (
+                "DEBEZIUM_SOURCE_COLUMN_MASK_HASH_SHA_256_WITH_SALT_S",
+                "DEBEZIUM_SOURCE_COLUMN_MASK_HASH_SHA_256_WITH_SALT_",
+            ),
+            ("É.column.mask.with.5.chars", "É.column.mask.with.5.chars"),
+        ] {
+            assert_eq!(without_salt(name), shown);
         }
     }
 }

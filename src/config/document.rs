@@ -16,7 +16,7 @@ use super::error::{Error, Fault, Place, Problems};
 use super::schema::{self, Field, Initial, Kind, SECTIONS, Section, Shape};
 use super::value;
 use super::{Pattern, Secret};
-use crate::spelling::nearest;
+use crate::spelling::{nearest, without_salt};
 
 /// So many choices are said in one line.
 const FEW: usize = 5;
@@ -219,7 +219,7 @@ impl<'d> Block<'d> {
                 Some(field) => drop(values.insert(field.name, Typed { place, value: typed.into_inner() })),
                 None => problems.add(
                     place,
-                    Fault::new(format!("unknown field \"{path}.{}\"", key.get_ref()))
+                    Fault::new(format!("unknown field \"{path}.{}\"", without_salt(key.get_ref())))
                         .suggest(key.get_ref(), &schema::names(fields)),
                 ),
             }
@@ -357,7 +357,7 @@ impl<'d, 'p> Reader<'d, 'p> {
         let mut parsed = Vec::with_capacity(members.len());
         for (key, typed) in members {
             let member = key.get_ref().as_ref();
-            let path = format!("{}.{member}", self.path_of(name));
+            let path = format!("{}.{}", self.path_of(name), without_salt(member));
             match member_name(member).and_then(|()| parse(member, typed.get_ref())) {
                 Ok(value) => parsed.push((member.to_owned(), value)),
                 Err(fault) => self.problems.add(place.at(key.span()), fault.of(&path)),
@@ -442,7 +442,7 @@ fn unknown_variable(typed: &str) -> Fault {
 
 fn unknown_section(typed: &str) -> Fault {
     let home = SECTIONS.iter().find(|section| section.fields.iter().any(|field| field.name == typed));
-    let fault = Fault::new(format!("unknown field \"{typed}\""));
+    let fault = Fault::new(format!("unknown field \"{}\"", without_salt(typed)));
     let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
     match home {
         Some(section) => fault.hint(format!("{typed} belongs under {}", header(section))),

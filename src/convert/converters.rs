@@ -6,17 +6,7 @@ use super::draft::Section;
 use super::input::Form;
 use super::settings::{Setting, Value};
 use super::{Finding, Given, Work};
-use crate::config::debezium;
-
-const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
-const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
-const SIMPLE_HEADER: &str = "org.apache.kafka.connect.storage.SimpleHeaderConverter";
-const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
-const DEBEZIUM_BUFFER: &str = "io.debezium.converters.ByteBufferConverter";
-const DEBEZIUM_BINARY: &str = "io.debezium.converters.BinaryDataConverter";
-
-/// Connect takes the class's name alone as well.
-pub static CLASSES: [&str; 6] = [STRING, JSON, SIMPLE_HEADER, BYTES, DEBEZIUM_BUFFER, DEBEZIUM_BINARY];
+use crate::config::debezium::{self, BINARY, BYTES, CONVERTERS, HEADER_CONVERTERS, JSON, STRING};
 
 /// Properties of converters that are known, for the nearest name.
 pub const KNOWN: [&str; 11] = [
@@ -166,7 +156,7 @@ fn server(work: &mut Work, side: Side) -> Option<Converter> {
     let class = match (word.as_str(), side) {
         ("json" | "jsonbytearray", _) => JSON,
         ("simplestring", Side::Key | Side::Value) => STRING,
-        ("binary", Side::Key | Side::Value) => DEBEZIUM_BINARY,
+        ("binary", Side::Key | Side::Value) => BINARY,
         _ => {
             let message = format!("the format {word} has no counterpart: consumers would get other bytes");
             work.lost(Finding::new(origin, message));
@@ -184,31 +174,24 @@ fn server(work: &mut Work, side: Side) -> Option<Converter> {
 
 fn emit(work: &mut Work, side: Side, converter: Converter, section: &mut Section) {
     let name = format!("{}.converter", side.name());
-    let fits = |class: &str| match side {
-        Side::Key | Side::Value => class != SIMPLE_HEADER,
-        Side::Header => [SIMPLE_HEADER, STRING, JSON].contains(&class),
+    let classes = match side {
+        Side::Key | Side::Value => CONVERTERS,
+        Side::Header => HEADER_CONVERTERS,
     };
-    let Some(class) = class(&converter.class).filter(|class| fits(class)) else {
-        let message = format!("{} has no counterpart: consumers would get other bytes", converter.class);
-        section.comment(format!("FILL IN {name}: {} has no counterpart.", converter.class));
-        return work.lost(Finding::new(converter.origin, message).hint(instead(&converter.class)));
+    let class = match debezium::class(&converter.class, classes) {
+        Ok(class) => class,
+        Err(fault) => {
+            section.comment(format!("FILL IN {name}: {}.", fault.what));
+            let message = format!("{}: consumers would get other bytes", fault.what);
+            return work.lost(Finding::new(converter.origin, message).hinted(fault.hint));
+        }
     };
     section.text(&name, class, &converter.note);
-    if class == DEBEZIUM_BINARY {
+    if class == BINARY {
         return binary(work, side, &name, converter.properties, section);
     }
     let part = Part { side, name, class, origin: converter.origin };
     properties(work, &part, converter.properties, section);
-}
-
-/// The class that is meant, as the configuration knows it.
-fn class(typed: &str) -> Option<&'static str> {
-    let found = CLASSES.iter().find(|class| typed == **class || class.ends_with(&format!(".{typed}")));
-    found.map(|class| match *class {
-        // Debezium's name of BinaryDataConverter in other versions: bytes as they are, the rest by its delegate.
-        DEBEZIUM_BUFFER => DEBEZIUM_BINARY,
-        class => class,
-    })
 }
 
 /// A converter of which there is a counterpart: a side's own, or its delegate.
@@ -293,7 +276,7 @@ fn binary(work: &mut Work, side: Side, name: &str, of_both: Vec<(String, Setting
         }
     }
     let part = |name: String, class, origin| Part { side, name, class, origin };
-    properties(work, &part(name.to_owned(), DEBEZIUM_BINARY, String::new()), own, section);
+    properties(work, &part(name.to_owned(), BINARY, String::new()), own, section);
     let Some(named) = named else {
         for (_, setting) in delegate {
             work.not_needed(setting.origin, format!("without {name}.{DELEGATE} there is no delegate"));
@@ -313,9 +296,10 @@ fn binary(work: &mut Work, side: Side, name: &str, of_both: Vec<(String, Setting
             properties(work, &part(name, class, named.origin), delegate, section);
         }
         None => {
-            section.comment(format!("FILL IN {name}: {typed} has no counterpart."));
-            let message = format!("{typed} has no counterpart: consumers would get other bytes");
-            work.lost(Finding::new(named.origin, message).hint(instead(&typed)));
+            let fault = debezium::no_counterpart(typed.trim(), &[STRING, JSON]);
+            section.comment(format!("FILL IN {name}: {}.", fault.what));
+            let message = format!("{}: consumers would get other bytes", fault.what);
+            work.lost(Finding::new(named.origin, message).hinted(fault.hint));
         }
     }
 }
@@ -331,17 +315,6 @@ fn verbatim(work: &mut Work, section: &mut Section, name: &str, setting: &Settin
     match text.to_lowercase().as_str() {
         word @ ("true" | "false") => section.raw(name, word, &setting.origin),
         _ => section.text(name, &text, &setting.origin),
-    }
-}
-
-fn instead(class: &str) -> &'static str {
-    let has = |word: &str| class.to_lowercase().contains(word);
-    if has("avro") || has("protobuf") || has("jsonschema") {
-        "outboxd speaks to no schema registry; let consumers read JSON, or write the bytes into a bytea payload"
-    } else if has("cloudevents") {
-        "value = \"cloudevents-structured\" or \"cloudevents-binary\" in a [[route]] makes CloudEvents"
-    } else {
-        "StringConverter, JsonConverter and the byte array converters have counterparts"
     }
 }
 

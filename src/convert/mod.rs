@@ -29,7 +29,7 @@ mod yaml;
 
 use serde::Serialize;
 
-use crate::spelling::nearest;
+use crate::spelling::{nearest, without_salt};
 use draft::Draft;
 use input::Form;
 use settings::Settings;
@@ -136,7 +136,7 @@ impl Findings {
 
 impl Finding {
     fn new(option: impl Into<String>, message: impl Into<String>) -> Finding {
-        Finding { option: option.into(), message: message.into(), hint: None }
+        Finding { option: without_salt(&option.into()).to_owned(), message: message.into(), hint: None }
     }
 
     fn hint(self, hint: impl Into<String>) -> Finding {

@@ -312,16 +312,11 @@ fn apply(work: &mut Work, fate: &Fate, setting: Setting) {
     match fate {
         NotNeeded(why) => work.not_needed(setting.origin, *why),
         Differs(why) => work.differs(Finding::new(setting.origin, *why)),
-        Lost(why) => work.lost(Finding::new(without_salt(&setting.origin), *why)),
+        Lost(why) => work.lost(Finding::new(setting.origin, *why)),
         DiffersUnless(words, _) | LostUnless(words, _) if is_one(words) => work.not_needed(setting.origin, default),
         DiffersUnless(_, why) => work.differs(Finding::new(setting.origin, *why)),
         LostUnless(_, why) => work.lost(Finding::new(setting.origin, *why)),
     }
-}
-
-/// Some names end in a secret: `column.mask.hash.SHA-256.with.salt.<salt>`.
-fn without_salt(name: &str) -> &str {
-    name.find(".with.salt.").map_or(name, |at| &name[..at + ".with.salt".len()])
 }
 
 /// Rows that were there before are published by Debezium's first start, or by each.

@@ -42,6 +42,9 @@ static OPTIONS: [(&str, Shape); 18] = [
     ("tracing.with.context.field.only", Shape::Bool),
 ];
 
+const SCHEMA_VERSION: &str = "table.field.event.schema.version";
+const IN_SCHEMAS: &str = "it shows in schemas only, which records here do not carry";
+
 /// Options of the connector that change how a column is rendered.
 const RENDERING: [&str; 5] = [
     "time.precision.mode",
@@ -170,12 +173,13 @@ fn used(options: &BTreeMap<String, Setting>) -> Vec<Used> {
 
 fn options(work: &mut Work, router: Router) -> Written {
     let mut options: BTreeMap<String, Setting> = router.options.into_iter().collect();
-    old_names(work, &mut options);
+    let mut section = Section::default();
+    old_names(work, &mut options, &mut section);
     if let Some(version) = options.remove("plugin.version") {
         work.not_needed(version.origin, "outboxd has the router built in");
     }
-    if let Some(version) = options.remove("table.field.event.schema.version") {
-        work.not_needed(version.origin, "it shows in schemas only, which records here do not carry");
+    if let Some(version) = options.remove(SCHEMA_VERSION) {
+        work.not_needed(version.origin, IN_SCHEMAS);
     }
     if let Some(mode) = options.remove("field.name.adjustment.mode") {
         if mode.is("none") {
@@ -190,7 +194,6 @@ fn options(work: &mut Work, router: Router) -> Written {
         timestamp(work, options.get("table.field.event.timestamp"));
     }
     let used = used(&options);
-    let mut section = Section::default();
     let mut wrong = pattern::check(work, &options);
     if options.get(PLACEMENT).is_some_and(|setting| !placements_are_known(work, setting)) {
         wrong.push(PLACEMENT);
@@ -243,13 +246,22 @@ fn option(work: &mut Work, section: &mut Section, name: &str, shape: Shape, sett
     }
 }
 
-fn old_names(work: &mut Work, options: &mut BTreeMap<String, Setting>) {
+/// What Debezium ignores today makes no difference to its records, so it makes none here; who runs an old one must know.
+fn old_names(work: &mut Work, options: &mut BTreeMap<String, Setting>, section: &mut Section) {
     for (old, new) in OLD_ROUTER_OPTIONS {
         let Some(setting) = options.remove(old) else { continue };
         if options.contains_key(new) {
             work.not_needed(setting.origin, format!("an old name of {new}, which is set as well"));
+        } else if new == SCHEMA_VERSION {
+            work.not_needed(setting.origin, IN_SCHEMAS);
         } else {
-            options.insert(new.to_owned(), setting);
+            let note = format!("{}: an old name, which Debezium ignores today", setting.origin);
+            section.off(new, &quoted(&setting.value.shown()), &note);
+            let message = format!(
+                "an old name of {new}: today's Debezium ignores it, and so does this; one that still obeys it makes other records"
+            );
+            let hint = format!("uncomment {new} if yours obeys it");
+            work.differs(Finding::new(setting.origin, message).hint(hint));
         }
     }
     let Some(mut old) = options.remove("table.fields.additional.error.on.missing") else { return };
@@ -307,15 +319,9 @@ fn timestamp(work: &mut Work, column: Option<&Setting>) {
 /// True when they can be used as they are; why not is told.
 fn placements_are_known(work: &mut Work, setting: &Setting) -> bool {
     let Some(text) = setting.value.text() else { return true };
-    let (what, hint) = match debezium::placements(&text) {
-        Ok(placements) if debezium::names_a_member_twice(&placements) => (
-            "gives one name to two members of the envelope".to_owned(),
-            Some("the payload is called payload; give each of the others an alias of its own".to_owned()),
-        ),
-        Ok(_) => return true,
-        Err(fault) => (fault.what, fault.hint),
-    };
-    work.lost(Finding::new(&setting.origin, format!("{what}: Debezium fails, too")).hinted(hint));
+    let judged = debezium::placements(&text).and_then(|placements| debezium::members(&placements));
+    let Err(fault) = judged else { return true };
+    work.lost(Finding::new(&setting.origin, format!("{}: Debezium fails, too", fault.what)).hinted(fault.hint));
     false
 }
 

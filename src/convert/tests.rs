@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, debezium};
 
 const SECRET: &str = "hunter2";
 
@@ -330,6 +330,8 @@ fn no_secret_leaves_wherever_it_stands() {
         ("signal.consumer.sasl.password", SECRET),
         ("nobody.knows.it", SECRET),
         ("column.mask.hash.SHA-256.with.salt.hunter2", "public.outbox.name"),
+        ("colum.mask.hash.SHA-256.with.salt.hunter2", "public.outbox.name"),
+        ("transforms.outbox.column.mask.hash.SHA-256.with.salt.hunter2", "public.outbox.name"),
     ] {
         let conversion = with(&[(option, value)]);
         let all = format!("{}{}", conversion.toml, serde_json::to_string(&conversion.findings).unwrap());
@@ -348,9 +350,16 @@ fn old_names_are_known() {
         ("table.field.event.payload.id", "table.field.event.key", "key"),
     ] {
         let option = format!("transforms.outbox.{old}");
-        let conversion = with(&[(&option, value)]);
-        let line = format!("\"{new}\" = \"{value}\"  # {option}");
-        assert!(conversion.toml.contains(&line) && !conversion.findings.is_loss(), "{old}: {}", conversion.toml);
+        let Conversion { toml, findings } = with(&[(&option, value)]);
+        // As today's Debezium does without them, and for those with an older one to take in.
+        let line = format!("\n# \"{new}\" = \"{value}\"");
+        assert!(toml.contains(&line) && !toml.contains(&format!("\n\"{new}\"")), "{old}: {toml}");
+        let told = findings.differs.iter().find(|finding| finding.option == option).unwrap();
+        assert!(told.message.contains(new) && told.message.contains("today's Debezium ignores it"), "{told:?}");
+        assert!(told.hint.as_ref().unwrap().contains(&format!("uncomment {new}")) && !findings.is_loss(), "{told:?}");
+        let both = with(&[(&option, value), (&format!("transforms.outbox.{new}"), "warn")]);
+        assert!(both.toml.contains(&format!("\n\"{new}\" = \"warn\"")), "{}", both.toml);
+        assert!(names(&both.findings.not_needed).contains(&option.as_str()));
     }
     let option = "transforms.outbox.table.field.schema.version";
     assert!(names(&with(&[(option, "v")]).findings.not_needed).contains(&option));
@@ -460,7 +469,12 @@ fn choices() -> Vec<(String, String)> {
     for (name, words) in WORDS {
         choices.extend(words.iter().map(|word| ((*name).to_owned(), (*word).to_owned())));
     }
-    let classes = converters::CLASSES.iter().flat_map(|class| [*class, class.rsplit('.').next().unwrap_or_default()]);
+    let known = debezium::CONVERTERS.iter().chain(debezium::HEADER_CONVERTERS).copied();
+    let debezium_s = ["io.debezium.converters.ByteBufferConverter", "io.debezium.converters.ByteArrayConverter"];
+    let classes = known.chain(debezium_s).flat_map(|class| {
+        let simple = class.rsplit('.').next().unwrap_or_default();
+        [class, simple, simple.trim_end_matches("Converter")]
+    });
     let delegate = ".delegate.converter.type";
     for class in classes.chain(["-", "io.confluent.connect.avro.AvroConverter"]) {
         for side in sides {
@@ -523,7 +537,8 @@ fn a_converter_is_carried_over_as_the_one_that_the_configuration_has() {
         assert!(conversion.toml.contains(&line) && !conversion.findings.is_loss(), "{class}: {}", conversion.toml);
     }
     // PostgreSQL's connector has buffers, which this one leaves to its delegate.
-    assert!(with(&[("value.converter", "io.debezium.converters.ByteArrayConverter")]).findings.is_loss());
+    let lost = with(&[("value.converter", "io.debezium.converters.ByteArrayConverter")]).findings.lost;
+    assert!(lost[0].hint.as_ref().unwrap().starts_with("it leaves every bytea of PostgreSQL's to its delegate"));
     let delegate = "value.converter.delegate.converter.type";
     for (class, schemas, line, lost) in [
         ("org.apache.kafka.connect.storage.StringConverter", "-", true, &[][..]),
@@ -545,6 +560,29 @@ fn a_converter_is_carried_over_as_the_one_that_the_configuration_has() {
             .map(|option| option.strip_prefix(delegate).unwrap().trim_start_matches('.'))
             .collect();
         assert_eq!(told, lost, "{class} {schemas}");
+    }
+}
+
+#[test]
+fn a_converter_s_short_names_are_the_configuration_s() {
+    let alias = [("key.converter", "String"), ("value.converter", "Json"), ("value.converter.schemas.enable", "false")];
+    let conversion = with(&alias);
+    assert_eq!(names(&conversion.findings.lost), Vec::<&str>::new());
+    assert!(conversion.toml.contains(&format!("\"value.converter\" = \"{}\"", debezium::JSON)), "{}", conversion.toml);
+    for (side, class) in [
+        ("value.converter", "ByteArray"),
+        ("value.converter", "ByteBuffer"),
+        ("value.converter", "ByteBufferConverter"),
+        ("value.converter", "Simple"),
+        ("value.converter", "LongConverter"),
+        ("value.converter", "io.debezium.converters.ByteArrayConverter"),
+        ("header.converter", "Simple"),
+        ("header.converter", "ByteArray"),
+        ("header.converter", "Avro"),
+    ] {
+        let hint = debezium::check(side, class).err().map(|fault| fault.hint);
+        let lost = with(&[(side, class)]).findings.lost.into_iter().next().map(|finding| finding.hint);
+        assert_eq!(lost, hint, "{side}={class}");
     }
 }
 

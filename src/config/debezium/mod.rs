@@ -11,7 +11,7 @@ use super::Columns;
 use super::document::Reader;
 use super::error::Fault;
 
-pub(crate) use option::check;
+pub(crate) use option::{CONVERTERS, HEADER_CONVERTERS, check, class, no_counterpart};
 
 /// What was set of Debezium's options.
 #[derive(Debug, Clone)]
@@ -196,11 +196,11 @@ pub enum HstoreMode {
     Map,
 }
 
-const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
-const SIMPLE: &str = "org.apache.kafka.connect.storage.SimpleHeaderConverter";
-const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
-const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
-const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+pub(crate) const STRING: &str = "org.apache.kafka.connect.storage.StringConverter";
+pub(crate) const SIMPLE: &str = "org.apache.kafka.connect.storage.SimpleHeaderConverter";
+pub(crate) const JSON: &str = "org.apache.kafka.connect.json.JsonConverter";
+pub(crate) const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
+pub(crate) const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
 
 const TIME_MODES: [(&str, TimeMode); 6] = [
     ("adaptive", TimeMode::Adaptive),
@@ -279,12 +279,7 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> (Debezium, Columns) {
         context,
         trace: options.text("tracing.span.context.field").map(str::to_owned),
     };
-    if names_a_member_twice(&debezium.placements) {
-        faults.push(
-            Fault::new("table.fields.additional.placement gives one name to two members of the envelope")
-                .hint("the payload is called payload; give each of the others an alias of its own"),
-        );
-    }
+    faults.extend(members(&debezium.placements).err().map(|fault| fault.of("table.fields.additional.placement")));
     faults.into_iter().for_each(|fault| reader.refuse("debezium", fault));
     (debezium, columns(&options))
 }
@@ -300,17 +295,19 @@ fn columns(options: &Options) -> Columns {
     }
 }
 
-/// True when two members of the envelope would have one name.
-pub(crate) fn names_a_member_twice(placements: &[Placement]) -> bool {
+/// No two members of the envelope may have one name.
+pub(crate) fn members(placements: &[Placement]) -> Result<(), Fault> {
     let mut names = vec!["payload"];
-    placements.iter().any(|placement| match &placement.to {
+    let is_twice = placements.iter().any(|placement| match &placement.to {
         Destination::Envelope(alias) if names.contains(&alias.as_str()) => true,
         Destination::Envelope(alias) => {
             names.push(alias);
             false
         }
         Destination::Header(_) | Destination::Partition => false,
-    })
+    });
+    let hint = "the payload is called payload; give each of the others an alias of its own";
+    if is_twice { Err(Fault::new("gives one name to two members of the envelope").hint(hint)) } else { Ok(()) }
 }
 
 impl Topic {

@@ -13,6 +13,10 @@ use crate::spelling::{OLD_ROUTER_OPTIONS, nearest};
 const ERROR_ON_MISSING: (&str, &str) = ("table.fields.additional.error.on.missing", "table.field.additional.missing");
 /// Gone; what took its place does the same with bytes.
 const BYTE_BUFFER: &str = "io.debezium.converters.ByteBufferConverter";
+/// What a key and a value may be converted by.
+pub(crate) const CONVERTERS: &[&str] = &[STRING, JSON, BYTES, BINARY];
+/// What headers may be converted by.
+pub(crate) const HEADER_CONVERTERS: &[&str] = &[SIMPLE, STRING, JSON];
 /// Writes arrays of bytes, and PostgreSQL's connector has buffers.
 const BYTE_ARRAY: &str = "io.debezium.converters.ByteArrayConverter";
 
@@ -28,6 +32,8 @@ enum Holds {
     Text,
     Switch,
     Words(&'static [&'static str]),
+    /// One of some words, but not the one that is refused: why, and what to do.
+    WordsBut(&'static [&'static str], &'static str, &'static str, &'static str),
     /// A converter's class, as Kafka Connect finds it.
     Class(&'static [&'static str]),
     Regex,
@@ -68,7 +74,7 @@ const ROUTER: &[(&str, Holds)] = &[
 const CONNECTOR: &[(&str, Holds)] = &[
     ("topic.prefix", Holds::Name),
     ("extended.headers.enabled", Holds::Switch),
-    ("time.precision.mode", Holds::Words(&words(&TIME_MODES))),
+    ("time.precision.mode", Holds::WordsBut(&words(&TIME_MODES), "structured", NO_STRUCTURES, OTHER_TIMES)),
     ("decimal.handling.mode", Holds::Words(&words(&DECIMAL_MODES))),
     ("binary.handling.mode", Holds::Words(&words(&BINARY_MODES))),
     ("interval.handling.mode", Holds::Words(&words(&INTERVAL_MODES))),
@@ -88,6 +94,8 @@ const CONNECTOR: &[(&str, Holds)] = &[
     ("column.include.list", Holds::Refused(NAMED_COLUMNS, TO_HIDE)),
 ];
 
+const NO_STRUCTURES: &str = "times are published as numbers or texts, and not taken apart into members";
+const OTHER_TIMES: &str = "for texts \"isostring\", for numbers any of the others: see docs/migrating-from-debezium.md";
 const AS_THEY_ARE: &str = "columns are published as they are";
 const TO_CHANGE: &str =
     "write the table's columns as they shall be published, or write the value with a template in a [[route]]";
@@ -95,7 +103,7 @@ const NAMED_COLUMNS: &str = "a column is published here only where an option nam
 const TO_HIDE: &str = "remove it; for a column that must not even be read, give the publication a list of columns";
 
 const CONVERTER: &[(&str, Holds)] = &[
-    ("", Holds::Class(&[STRING, JSON, BYTES, BINARY])),
+    ("", Holds::Class(CONVERTERS)),
     (".schemas.enable", Holds::Switch),
     (".schemas.cache.size", Holds::Text),
     (".decimal.format", Holds::Words(&words(&DECIMAL_FORMATS))),
@@ -109,8 +117,6 @@ const CONVERTER: &[(&str, Holds)] = &[
     (".delegate.converter.type.decimal.format", Holds::Words(&words(&DECIMAL_FORMATS))),
     (".delegate.converter.type.replace.null.with.default", Holds::Switch),
 ];
-
-const HEADER: Holds = Holds::Class(&[SIMPLE, STRING, JSON]);
 
 const fn words<T: Copy, const N: usize>(choices: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut words = [""; N];
@@ -134,7 +140,7 @@ fn known() -> Vec<(String, Holds)> {
     let fixed = ROUTER.iter().chain(CONNECTOR).map(|(name, holds)| ((*name).to_owned(), *holds));
     let converters = ["key.converter", "value.converter", "header.converter"].into_iter().flat_map(|part| {
         CONVERTER.iter().map(move |(property, holds)| match (part, *property) {
-            ("header.converter", "") => (part.to_owned(), HEADER),
+            ("header.converter", "") => (part.to_owned(), Holds::Class(HEADER_CONVERTERS)),
             _ => (format!("{part}{property}"), *holds),
         })
     });
@@ -177,7 +183,11 @@ impl Holds {
             Holds::Name => Ok(text),
             Holds::Switch => word(&text, &["true", "false"]),
             Holds::Words(words) => word(&text, words),
-            Holds::Class(classes) => class(&text, classes),
+            Holds::WordsBut(_, refused, why, instead) if text.trim().eq_ignore_ascii_case(refused) => {
+                Holds::Refused(why, instead).check(text)
+            }
+            Holds::WordsBut(words, ..) => word(&text, words),
+            Holds::Class(classes) => class(&text, classes).map(str::to_owned),
             Holds::Regex => java::regex(&text).map(|_| text),
             Holds::Placements => placements(&text).map(|_| text),
             Holds::Only(names, _) if names.iter().any(|name| text.trim().eq_ignore_ascii_case(name)) => Ok(text),
@@ -192,30 +202,45 @@ impl Holds {
 /// As Debezium reads words: blanks around them and capitals do not count.
 fn word(text: &str, words: &[&str]) -> Result<String, Fault> {
     let found = words.iter().find(|word| word.eq_ignore_ascii_case(text.trim()));
-    found.map(|word| (*word).to_owned()).ok_or_else(|| {
-        let listed: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-        Fault::new(format!("\"{text}\" is not one of the choices")).hint(listed.join(" or "))
-    })
+    found
+        .map(|word| (*word).to_owned())
+        .ok_or_else(|| Fault::new(format!("\"{text}\" is not one of the choices")).hint(listed(words)))
+}
+
+fn listed(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    words.join(" or ")
 }
 
 /// As Kafka Connect finds a plugin: by its class, by the class's own name, or by what is left of it without the kind of plugin.
-fn class(text: &str, classes: &[&str]) -> Result<String, Fault> {
-    let typed = match text.trim() {
-        BYTE_BUFFER => BINARY,
-        typed => typed,
-    };
-    let is_meant = |class: &&&str| {
+pub(crate) fn class(text: &str, classes: &[&'static str]) -> Result<&'static str, Fault> {
+    let typed = text.trim();
+    let is_meant = |class: &str| {
         let simple = class.rsplit('.').next().unwrap_or(class);
         let kind = simple.trim_end_matches("Converter").trim_end_matches("Header");
-        [**class, simple, kind].iter().any(|name| name.eq_ignore_ascii_case(typed))
+        [class, simple, kind].iter().any(|name| name.eq_ignore_ascii_case(typed))
     };
-    match classes.iter().find(is_meant) {
-        Some(class) => Ok((*class).to_owned()),
-        None if typed == BYTE_ARRAY => {
-            Err(Fault::new(format!("\"{typed}\" leaves every bytea of PostgreSQL's to its delegate"))
-                .hint(format!("\"{BYTES}\", or \"{BINARY}\" with a delegate for whatever is not bytes")))
-        }
-        None => word(text, classes),
+    let is_fit = |class: &&&'static str| is_meant(class) || (**class == BINARY && is_meant(BYTE_BUFFER));
+    classes.iter().find(is_fit).copied().ok_or_else(|| no_counterpart(typed, classes))
+}
+
+/// Why a converter is none of these, and what is like it.
+pub(crate) fn no_counterpart(typed: &str, classes: &[&str]) -> Fault {
+    let fault = Fault::new(format!("\"{typed}\" has no counterpart"));
+    let has = |word: &str| typed.to_lowercase().contains(word);
+    if has("avro") || has("protobuf") || has("jsonschema") {
+        fault.hint(
+            "outboxd speaks to no schema registry; let consumers read JSON, or write the bytes into a bytea payload",
+        )
+    } else if has("cloudevents") {
+        fault.hint("value = \"cloudevents-structured\" or \"cloudevents-binary\" in a [[route]] makes CloudEvents")
+    } else if typed == BYTE_ARRAY && classes.contains(&BINARY) {
+        fault.hint(format!(
+            "it leaves every bytea of PostgreSQL's to its delegate; \"{BYTES}\" does not, nor \"{BINARY}\", whose delegate \
+             is for whatever is not bytes"
+        ))
+    } else {
+        fault.hint(listed(classes))
     }
 }
 
@@ -225,16 +250,18 @@ fn is_of(option: &str, name: &str) -> bool {
 }
 
 fn unknown(name: &str, known: &[(String, Holds)]) -> Fault {
+    // As a connector's file has it, with its transform's alias.
+    let bare = name.strip_prefix("transforms.").and_then(|rest| rest.split_once('.')).map(|(_, bare)| bare);
+    let option = bare.unwrap_or(name);
     // Whoever left one behind has the records of today's Debezium, which does without it; whoever runs an old one has not.
     let mut old_names = OLD_ROUTER_OPTIONS.into_iter().chain([ERROR_ON_MISSING]);
-    if let Some((_, now)) = old_names.find(|(old, _)| *old == name) {
+    if let Some((_, now)) = old_names.find(|(old, _)| *old == option) {
         let fault = Fault::new("is an old name, which Debezium ignores today");
         return fault.hint(format!("write \"{now}\" if your Debezium reads it, and remove it if not"));
     }
     let fault = Fault::new("is no option of the event router, of a converter, or that changes a record");
     let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).filter(|name| !name.ends_with('*')).collect();
-    let bare = name.strip_prefix("transforms.").and_then(|rest| rest.split_once('.')).map(|(_, bare)| bare);
-    match (bare.filter(|bare| names.contains(bare)), nearest(name, &names)) {
+    match (bare.filter(|bare| names.contains(bare)), nearest(option, &names)) {
         (Some(bare), _) => fault.hint(format!("write \"{bare}\": here it stands without transforms and an alias")),
         (None, Some(near)) => fault.hint(format!("did you mean \"{near}\"?")),
         (None, None) => fault

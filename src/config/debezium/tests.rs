@@ -67,7 +67,17 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
             "'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'",
             "\"value.converter.schemas.enable\" = false",
         ),
-        ("'value.converter' = 'io.confluent.connect.avro.AvroConverter'", "is not one of the choices"),
+        ("'value.converter' = 'io.confluent.connect.avro.AvroConverter'", "outboxd speaks to no schema registry"),
+        ("'value.converter' = 'org.example.Own'", "\"org.example.Own\" has no counterpart"),
+        ("'value.converter' = 'org.example.Own'", "or \"io.debezium.converters.BinaryDataConverter\""),
+        ("'transforms.outbox.route.by.feild' = 'x'", "did you mean \"route.by.field\"?"),
+        ("'transforms.outbox.table.field.event.payload.id' = 'k'", "write \"table.field.event.key\" if"),
+        (
+            "'transforms.ob.table.fields.additional.error.on.missing' = false",
+            "write \"table.field.additional.missing\" if",
+        ),
+        ("'time.precision.mode' = ' Structured '", "refused: times are published as numbers or texts"),
+        ("'time.precision.mode' = 'nonsense'", "is not one of the choices"),
         ("'table.field.event.payload.id' = 'k'", "write \"table.field.event.key\" if"),
         ("'table.fields.additional.error.on.missing' = false", "write \"table.field.additional.missing\" if"),
         ("'value.converter' = 'io.debezium.converters.ByteArrayConverter'", "leaves every bytea"),
@@ -89,6 +99,20 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
 }
 
 #[test]
+fn no_salt_is_told_wherever_it_was_typed() {
+    let mask = "\"column.mask.hash.SHA-256.with.salt.S4LT\" = 'a.b.c'";
+    for (text, named) in [
+        (format!("{START}[outbox.debezium]\n{mask}"), "debezium.column.mask.hash.SHA-256.with.salt.: refused"),
+        (format!("{START}[outbox.debezium]\n\"transforms.x.{}", &mask[1..]), "with.salt.: is no option"),
+        (format!("{START}{mask}"), "with.salt.\""),
+        (format!("{mask}\n{START}"), "with.salt.\""),
+    ] {
+        let said = Config::from_toml(&text, "f", std::iter::empty()).unwrap_err().to_string();
+        assert!(said.contains(named) && !said.contains("S4LT"), "{said}");
+    }
+}
+
+#[test]
 fn words_may_have_capitals_and_blanks_and_switches_may_be_booleans() {
     let options = "'table.expand.json.payload' = true\n'table.json.payload.null.behavior' = ' OPTIONAL_BYTES '
         'value.converter' = 'org.apache.kafka.connect.json.JsonConverter'\n'value.converter.schemas.enable' = 'FALSE'
@@ -105,6 +129,8 @@ fn converters_are_found_as_kafka_connect_finds_them() {
         ("String", "BinaryData", "Simple"),
         ("StringConverter", "BinaryDataConverter", "SimpleHeaderConverter"),
         (STRING, "io.debezium.converters.ByteBufferConverter", SIMPLE),
+        (STRING, "ByteBufferConverter", SIMPLE),
+        (STRING, "ByteBuffer", SIMPLE),
     ] {
         let typed = format!(
             "'key.converter' = '{key}'\n'key.converter.converter.encoding' = 'UTF8'\n'value.converter' = '{value}'

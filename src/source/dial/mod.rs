@@ -10,10 +10,10 @@ mod tls;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -118,19 +118,6 @@ impl Socket {
         match self {
             Socket::Tls(_) => true,
             Socket::Tcp(_) | Socket::Unix(_) => false,
-        }
-    }
-
-    /// Appends what there is; ready with 0 at the end of the stream. tokio's own read takes one that left room for the last one, and
-    /// what a server sends because there is room in the window again would wait until all sockets are looked at.
-    pub fn poll_take(&mut self, cx: &mut Context<'_>, room: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        let Socket::Tcp(stream) = self else { return pin!(self.read_buf(room)).poll(cx) };
-        loop {
-            ready!(stream.poll_read_ready(cx))?;
-            match stream.try_read_buf(room) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read),
-            }
         }
     }
 

@@ -3,9 +3,9 @@
 //! Packets are borrowed, never copied. The buffer keeps its size, grows for a packet that is larger, and shrinks back
 //! once that is consumed.
 
-/// The room offered to each read: enough for one system call to take all there is.
+/// The room offered to each read at the least: for all that one turn takes.
 const READ: usize = 256 * 1024;
-/// What the buffer shrinks back to: a part of a packet, and room for one read behind it.
+/// What the buffer shrinks back to: a part of a packet, and room for one turn behind it.
 const USUAL: usize = 2 * READ;
 /// PostgreSQL itself cannot build a larger message.
 const PACKET_MAX: usize = 1 << 30;

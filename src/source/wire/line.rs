@@ -2,11 +2,12 @@
 //!
 //! `Session` talks on it in questions and answers, `Stream` in both directions at once.
 
+use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use postgres_protocol::message::frontend;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -16,6 +17,10 @@ use super::refusal::{self, During};
 use crate::config::Host;
 use crate::error::{Error, Result};
 use crate::source::dial::{self, Socket, Way};
+
+/// How much one read takes: less than what waits in a flood. A read that its caller left more room for counts as the last one
+/// (tokio), and what a server sends once there is room in the window again would wait until after the next pause.
+const READ: usize = 64 * 1024;
 
 /// An open connection to the server.
 #[derive(Debug)]
@@ -126,7 +131,7 @@ impl Line {
 
     /// Reads once; ready with 0 at the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.socket.poll_take(cx, self.inbox.room())
+        pin!(self.socket.read_buf(&mut self.inbox.room().limit(READ))).poll(cx)
     }
 
     pub fn has_unwritten(&self) -> bool {

@@ -1,14 +1,5 @@
 //! Names that were mistyped: a name enters, and those that somebody knows; the one that was meant leaves, if one can be told.
-//! And names that others have changed since, or that nobody may read in full.
-
-/// Options of the first years of Debezium's event router, and what they are called now.
-pub const OLD_ROUTER_OPTIONS: [(&str, &str); 5] = [
-    ("debezium.op.invalid.behavior", "table.op.invalid.behavior"),
-    ("table.field.payload", "table.field.event.payload"),
-    ("table.field.schema.version", "table.field.event.schema.version"),
-    ("table.field.event.payload.id", "table.field.event.key"),
-    ("table.field.payload.id", "table.field.event.key"),
-];
+//! And names that nobody may read in full.
 
 /// The known name that a slip of the fingers could have meant: at most a third of its letters differ.
 pub fn nearest<'k>(typed: &str, known: &[&'k str]) -> Option<&'k str> {

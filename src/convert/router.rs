@@ -10,7 +10,6 @@ use super::settings::{Setting, Value};
 use super::tables::Table;
 use super::{Finding, Work, columns, pattern};
 use crate::config::debezium;
-use crate::spelling::OLD_ROUTER_OPTIONS;
 
 /// How an option's value is written; what it may be, the configuration knows.
 #[derive(Clone, Copy)]
@@ -113,7 +112,7 @@ pub fn write(
 
 /// The router's options that somebody knows.
 pub fn known() -> impl Iterator<Item = &'static str> {
-    OPTIONS.iter().map(|(name, _)| *name).chain(OLD_ROUTER_OPTIONS.iter().map(|(old, _)| *old))
+    OPTIONS.iter().map(|(name, _)| *name).chain(debezium::OLD_ROUTER_OPTIONS.iter().map(|(old, _)| *old))
 }
 
 /// What was made of a router, and the columns that it reads.
@@ -248,7 +247,7 @@ fn option(work: &mut Work, section: &mut Section, name: &str, shape: Shape, sett
 
 /// What Debezium ignores today makes no difference to its records, so it makes none here; who runs an old one must know.
 fn old_names(work: &mut Work, options: &mut BTreeMap<String, Setting>, section: &mut Section) {
-    for (old, new) in OLD_ROUTER_OPTIONS {
+    for (old, new) in debezium::OLD_ROUTER_OPTIONS {
         let Some(setting) = options.remove(old) else { continue };
         if options.contains_key(new) {
             work.not_needed(setting.origin, format!("an old name of {new}, which is set as well"));

@@ -534,14 +534,14 @@ impl Pipeline {
         let rejected = |reason, message| Err(Some(Outcome::Rejected(Rejection::new(reason, message))));
         let row = match self.outbox.restore(letter) {
             Ok(row) => row,
-            Err(Rejection { reason, message }) => return rejected(reason, message),
+            Err(rejection) => return Err(Some(Outcome::Rejected(rejection))),
         };
         let record = match self.router.route(&row) {
             Ok(record) => record,
             Err(Rejected { rejection, .. }) if rejection.reason == SWITCHED_OFF => {
                 return Err(Some(Outcome::Waits(rejection)));
             }
-            Err(Rejected { rejection: Rejection { reason, message }, .. }) => return rejected(reason, message),
+            Err(Rejected { rejection, .. }) => return Err(Some(Outcome::Rejected(rejection))),
         };
         if let Some(message) = too_large(record.bytes(), self.settings.limits.event) {
             return rejected("too_large", message);

@@ -11,7 +11,7 @@ use super::Columns;
 use super::document::Reader;
 use super::error::Fault;
 
-pub(crate) use option::{CONVERTERS, HEADER_CONVERTERS, check, class, no_counterpart};
+pub(crate) use option::{CONVERTERS, HEADER_CONVERTERS, OLD_ROUTER_OPTIONS, check, class, no_counterpart};
 
 /// What was set of Debezium's options.
 #[derive(Debug, Clone)]

@@ -7,8 +7,16 @@ use super::{
     BINARY, BINARY_MODES, BYTES, DECIMAL_FORMATS, DECIMAL_MODES, EMPTY_ARRAYS, HSTORE_MODES, INTERVAL_MODES, JSON,
     MISSING, NULLS, SIMPLE, STRING, TIME_MODES, java, placements,
 };
-use crate::spelling::{OLD_ROUTER_OPTIONS, nearest};
+use crate::spelling::nearest;
 
+/// Options of the first years of Debezium's event router, and what they are called now.
+pub(crate) const OLD_ROUTER_OPTIONS: [(&str, &str); 5] = [
+    ("debezium.op.invalid.behavior", "table.op.invalid.behavior"),
+    ("table.field.payload", "table.field.event.payload"),
+    ("table.field.schema.version", "table.field.event.schema.version"),
+    ("table.field.event.payload.id", "table.field.event.key"),
+    ("table.field.payload.id", "table.field.event.key"),
+];
 /// Until 3.6, a switch: whether a column that is missing is an error.
 const ERROR_ON_MISSING: (&str, &str) = ("table.fields.additional.error.on.missing", "table.field.additional.missing");
 /// Gone; what took its place does the same with bytes.

@@ -326,12 +326,9 @@ async fn write(
     outbox: usize,
     receipts: &[&Receipt],
 ) -> (Option<Session>, Result<Marked>) {
-    let mut session = match session.filter(|session| !session.catalog.is_closed()) {
-        Some(session) => session,
-        None => match open(wanted, system).await {
-            Ok(session) => session,
-            Err(error) => return (None, Err(error)),
-        },
+    let mut session = match usable(session, wanted, system).await {
+        Ok(session) => session,
+        Err(error) => return (None, Err(error)),
     };
     let result = session.write(wanted, outbox, receipts).await;
     let is_sound = match &result {
@@ -345,12 +342,9 @@ async fn write(
 
 /// Looks how far standbys are.
 async fn look(session: Option<Session>, wanted: &Wanted, system: System) -> Looked {
-    let session = match session.filter(|session| !session.catalog.is_closed()) {
-        Some(session) => session,
-        None => match open(wanted, system).await {
-            Ok(session) => session,
-            Err(error) => return Looked { session: None, result: Err(error) },
-        },
+    let session = match usable(session, wanted, system).await {
+        Ok(session) => session,
+        Err(error) => return Looked { session: None, result: Err(error) },
     };
     let result = session.catalog.standbys_at(&wanted.postgres.slot).await;
     Looked { session: result.is_ok().then_some(session), result }
@@ -370,6 +364,14 @@ impl Session {
         let locked = self.catalog.write_back(stamp, receipts).await?;
         let (end, standbys) = (self.catalog.wal_end().await?, self.catalog.standbys_at(&wanted.postgres.slot).await?);
         Ok(Marked { locked, end, standbys })
+    }
+}
+
+/// The session that there is, or a new one.
+async fn usable(session: Option<Session>, wanted: &Wanted, system: System) -> Result<Session> {
+    match session.filter(|session| !session.catalog.is_closed()) {
+        Some(session) => Ok(session),
+        None => open(wanted, system).await,
     }
 }
 

@@ -55,7 +55,7 @@ impl Record<'_> {
     /// What the record takes of memory while it is in flight, at the most: its bytes wait once as they are and once in a
     /// batch, and the heap keeps room around them. librdkafka's own limit counts value bytes only.
     pub fn weight(&self) -> u64 {
-        600 + self.headers.len() as u64 * 200 + self.bytes() * 2
+        800 + self.headers.len() as u64 * 250 + self.bytes() * 2
     }
 }
 

@@ -571,7 +571,7 @@ static LIMITS: [Field; 11] = [
         "memory",
         Kind::Size("1MiB", "1024GiB"),
         Is(r#""32MiB""#),
-        "What records in flight take of memory, overhead included: twice their bytes, 600 for each, 200 for each header. One \
+        "What records in flight take of memory, overhead included: twice their bytes, 800 for each, 250 for each header. One \
          that takes more than all of it passes alone.",
     ),
     field(

@@ -47,6 +47,8 @@ pub(super) struct Clerk {
     load: Option<(u64, Position)>,
     /// For what standbys are waited for with this question, which was asked before.
     load_behind: Option<((u64, Position), Lsn)>,
+    /// For what standbys are waited for until parked keys may go live.
+    unsure: Option<Unsure>,
     settle: Vec<Settling>,
     /// Topics to be remembered.
     topics: Vec<String>,
@@ -178,8 +180,18 @@ pub(super) struct Stock {
 pub(super) struct Look {
     claimed: Vec<Claimed>,
     lanes: Option<Vec<OpenLane>>,
+    unsure: Option<Unsure>,
     pause: Option<String>,
     counts: Option<LetterCounts>,
+}
+
+/// What was open when standbys were waited for in vain.
+struct Unsure {
+    /// By whose walsender that was found out.
+    pid: i32,
+    open: Vec<OpenLane>,
+    /// Up to here standbys are to have what was written.
+    end: Lsn,
 }
 
 impl Clerk {
@@ -188,6 +200,7 @@ impl Clerk {
             letters: VecDeque::new(),
             load: None,
             load_behind: None,
+            unsure: None,
             settle: Vec::new(),
             topics: Vec::new(),
             pause: Pause::None,
@@ -583,6 +596,7 @@ impl Relay {
                     owner: format!("{}#{}", desk.leader, self.clerk.claims),
                     before: self.pipeline.may_try(now).filter(|_| may_claim),
                     lanes: self.pipeline.has_parked_lanes(),
+                    unsure: self.clerk.unsure.take(),
                     order: self.wanted.dead_letter.order,
                     count: is_in_database && now >= self.clerk.count_at,
                     forget: (is_in_database && now >= self.clerk.forget_at)
@@ -817,6 +831,7 @@ impl Relay {
         if let Some(open) = &look.lanes {
             self.pipeline.lanes_open(open);
         }
+        self.clerk.unsure = look.unsure;
         match look.pause {
             None if self.clerk.pause == Pause::Written => {
                 self.clerk.pause = Pause::None;

@@ -119,6 +119,35 @@ fn an_event_whose_letter_the_standby_never_received_is_parked_again_after_its_pr
     assert_eq!(times_published(&pair.scene, &bad), 0, "{}", relay.log());
 }
 
+#[test]
+fn a_key_goes_live_again_although_the_standby_is_always_later_than_a_look_at_the_store_waits() {
+    let Some(mut pair) = Pair::start(Copied::ByItself) else { return };
+    pair.scene.config = pair.scene.config.clone().set("dead_letter.order", "park-key");
+    let scene = &pair.scene;
+    scene.kafka.alter_topic(&scene.topic, &[("message.timestamp.before.max.ms", "86400000")]);
+    let relay = scene.relay();
+    let bad = write(scene, "'k'", "now() - interval '2 days'");
+    scene.wait_letter(&bad);
+    // Both ways, while something is written at all times.
+    pair.proxy.latency(Duration::from_secs(2));
+    let mut busy = scene.database.connect();
+    std::thread::spawn(move || {
+        let messages = "do $$ begin for n in 1..6000 loop
+            perform pg_logical_emit_message(true, '', ''); commit; perform pg_sleep(0.02);
+        end loop; end $$";
+        // Until the server is stopped.
+        busy.batch_execute(messages).ok();
+    });
+    scene.kafka.alter_topic(&scene.topic, &[("message.timestamp.before.max.ms", "9223372036854775807")]);
+    scene.retry_letters();
+    scene.wait_state(&bad, "delivered");
+    eventually("the key is live again", Duration::from_secs(90), || {
+        let event = write(scene, "'k'", "now()");
+        assert!(scene.reader.wait_all(&HashSet::from([event.as_str()]), PATIENCE), "{}", relay.log());
+        scene.dead_letters().iter().all(|letter| letter.event.as_deref() != Some(event.as_str()))
+    });
+}
+
 /// Run on a standby that does not do it by itself.
 const COPY_SLOTS: &str = "select pg_sync_replication_slots()";
 
@@ -223,9 +252,17 @@ impl Drop for Pair {
 /// Writes an event without the key that its route wants. Answers with its id.
 #[track_caller]
 fn write_bad(scene: &Scene) -> String {
-    let sql = "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload)
-               values (current_database(), null, 'written', '1') returning id";
-    scene.database.ask(sql).expect("the row has an id")
+    write(scene, "null", "now()")
+}
+
+/// Answers with the event's id.
+#[track_caller]
+fn write(scene: &Scene, key: &str, time: &str) -> String {
+    let sql = format!(
+        "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload, created_at)
+         values (current_database(), {key}, 'written', '1', {time}) returning id"
+    );
+    scene.database.ask(&sql).expect("the row has an id")
 }
 
 /// True when the slot stands behind the commit of the parked event.

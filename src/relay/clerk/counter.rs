@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BATCH, Look, Parcel, Stock, Wanted};
+use super::{BATCH, Look, Parcel, Stock, Unsure, Wanted};
 use crate::config::{self, Order, UnknownTopic};
-use crate::dead_letter::{Claimed, Column, DeadLetter};
+use crate::dead_letter::{Claimed, Column, DeadLetter, OpenLane};
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::sink::kafka::Kafka;
@@ -163,7 +163,9 @@ pub(super) struct Looking {
     pub(super) owner: String,
     /// Claim letters before this position.
     pub(super) before: Option<Position>,
+    /// Say which lanes are open, and with these, if that was asked in vain.
     pub(super) lanes: bool,
+    pub(super) unsure: Option<Unsure>,
     pub(super) order: Order,
     pub(super) count: bool,
     /// Delete letters before this position that were settled so long ago.
@@ -173,14 +175,9 @@ pub(super) struct Looking {
 impl Looking {
     pub(super) async fn at(self, wanted: Wanted, desk: Desk) -> Result<Look> {
         let catalog = connect(&wanted).await?;
-        let lanes = match self.lanes {
-            // A key that goes live must not be found parked by whoever follows.
-            true => {
-                let open = catalog.open_lanes(&desk).await?;
-                let end = catalog.wal_end().await?;
-                await_standbys(&catalog, &wanted, &desk.slot, end).await.is_ok().then_some(open)
-            }
-            false => None,
+        let (lanes, unsure) = match self.lanes {
+            true => look_at_lanes(&catalog, &wanted, &desk, self.unsure).await?,
+            false => (None, None),
         };
         let pause = catalog.is_paused(&desk.slot).await?;
         let counts = match self.count {
@@ -200,7 +197,33 @@ impl Looking {
             }
             None => Vec::new(),
         };
-        Ok(Look { claimed, lanes, pause, counts })
+        Ok(Look { claimed, lanes, unsure, pause, counts })
+    }
+}
+
+/// The open lanes once standbys know of all that are not: a key that goes live must not be found parked by whoever follows. Else what is
+/// waited for. What was open at any look since the first one stays so: standbys are not asked whether they know that it ended.
+async fn look_at_lanes(
+    catalog: &Catalog,
+    wanted: &Wanted,
+    desk: &Desk,
+    unsure: Option<Unsure>,
+) -> Result<(Option<Vec<OpenLane>>, Option<Unsure>)> {
+    let mut open = catalog.open_lanes(desk).await?;
+    let end = match unsure.filter(|unsure| unsure.pid == desk.pid) {
+        Some(unsure) => {
+            open.extend(unsure.open);
+            unsure.end
+        }
+        None => catalog.wal_end().await?,
+    };
+    match await_standbys(catalog, wanted, &desk.slot, end).await {
+        Ok(()) => Ok((Some(open), None)),
+        Err(_) => {
+            open.sort_unstable_by(|one, other| (&one.topic, &one.key).cmp(&(&other.topic, &other.key)));
+            open.dedup_by(|one, other| (&one.topic, &one.key) == (&other.topic, &other.key));
+            Ok((None, Some(Unsure { pid: desk.pid, open, end })))
+        }
     }
 }
 

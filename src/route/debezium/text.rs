@@ -4,7 +4,7 @@ use std::io::Write;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
-use super::datum::Datum;
+use super::datum::{Datum, Part};
 use super::{decimal, number, time};
 
 pub(super) fn write(datum: &Datum<'_>, out: &mut Vec<u8>) {
@@ -63,9 +63,12 @@ fn separated<T>(items: impl Iterator<Item = T>, by: &[u8], out: &mut Vec<u8>, wr
     }
 }
 
-/// UTF-8 has no halves of surrogate pairs.
-fn plain(text: &[u8], out: &mut Vec<u8>) {
-    let mut rest = text;
+/// UTF-8 has no halves of surrogate pairs. What lies in the row is UTF-8, only what was made of it may have them.
+fn plain(text: &Part<'_>, out: &mut Vec<u8>) {
+    if let Some(text) = text.borrowed() {
+        return out.extend_from_slice(text);
+    }
+    let mut rest: &[u8] = text;
     while let Some(at) = rest.windows(2).position(|pair| pair[0] == 0xED && pair[1] >= 0xA0) {
         out.extend_from_slice(&rest[..at]);
         out.push(b'?');

@@ -6,7 +6,7 @@ use crate::source::catalog::survey::{OutboxColumn, OutboxTable, Survey};
 use super::Finding;
 use super::facts::Facts;
 use super::publication::{is_source, plain_name, sql_name};
-use super::routing::{Sketch, columns_named, sketch};
+use super::routing::{Sketch, columns_named, columns_needed, routes, sketch};
 use super::words;
 
 pub(super) fn judge(config: &Config, facts: &Facts) -> Vec<Finding> {
@@ -28,9 +28,14 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
         let is_unknown =
             |name: &String| ![Some(table), joined].into_iter().flatten().any(|of| find(of, name).is_some());
         let unknown = columns_named(config, outbox).into_iter().filter(is_unknown);
+        let needed = columns_needed(config, outbox);
         findings.extend(unknown.map(|name| {
-            Finding::fail(ID, format!("a route names column \"{name}\", which {} lacks", plain_name(table)))
-                .hint(format!("its columns: {}", names(table)))
+            let named = format!("a route names column \"{name}\", which {} lacks", plain_name(table));
+            let finding = match needed.contains(&name) {
+                true => Finding::fail(ID, named),
+                false => Finding::notice(ID, named + ": a match on it fits no row, and a fallback stands in its place"),
+            };
+            finding.hint(format!("its columns: {}", names(table)))
         }));
         findings.extend(times(config, outbox, table, joined));
         if !table.readable {
@@ -49,10 +54,6 @@ fn columns(config: &Config, survey: &Survey) -> Vec<Finding> {
         findings.push(Finding::ok(ID, "events come as logical messages: their members show with the first event"));
     }
     findings
-}
-
-fn routes<'a>(config: &'a Config, outbox: &'a Outbox) -> impl Iterator<Item = &'a Route> {
-    config.rules.routes.iter().filter(|route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source))
 }
 
 /// A record's timestamp can only be a time: a row with another type there would be parked, each of them.
@@ -276,7 +277,7 @@ fn order(config: &Config) -> Finding {
         concerned.any(|outbox| !outbox.preset.keeps_order())
     };
     let by_id = |route: &Route| match &route.key {
-        Some(key) => key.names().any(|name| name == "id"),
+        Some(key) => key.names().contains(&"id"),
         None => by_itself(route.outbox.as_ref()),
     };
     let routes = &config.rules.routes;

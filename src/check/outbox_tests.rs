@@ -62,6 +62,14 @@ fn a_missing_column_is_named_with_those_there_are() {
     let findings = judged(|config, _| config.rules.routes.push(route(&[("tenant", "a*")], "t", place("region"))));
     assert_eq!(findings.len(), 2, "{findings:#?}");
     assert_finding(&findings[0], Fail, "a route names column \"region\"", "its columns: \"id\"");
+    assert_finding(&findings[1], Notice, "a route names column \"tenant\"", "its columns: \"id\"");
+    let judge = |otherwise| {
+        let key = Piece::Fallback("region".into(), Pattern { pieces: vec![otherwise] });
+        judged(|config, _| config.rules.routes.push(route(&[], "t", key)))
+    };
+    let findings = judge(Piece::Literal("none".into()));
+    assert_finding(&findings[0], Notice, "lacks: a match on it fits no row, and a fallback stands", "");
+    let findings = judge(place("tenant"));
     assert_finding(&findings[1], Fail, "a route names column \"tenant\"", "");
 }
 

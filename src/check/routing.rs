@@ -85,9 +85,17 @@ pub(super) fn columns_sampled(config: &Config, outbox: &Outbox) -> BTreeSet<Stri
 
 /// The columns that topics, keys, headers and matches name, as this outbox spells them.
 pub(super) fn columns_named(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
-    let concerns = |route: &&Route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source);
-    let names = config.rules.routes.iter().filter(concerns).flat_map(Route::names);
-    names.map(|name| column(&outbox.columns, name).to_owned()).collect()
+    routes(config, outbox).flat_map(Route::names).map(|name| column(&outbox.columns, name).to_owned()).collect()
+}
+
+/// Of these, those that its table must have.
+pub(super) fn columns_needed(config: &Config, outbox: &Outbox) -> BTreeSet<String> {
+    routes(config, outbox).flat_map(Route::needs).map(|name| column(&outbox.columns, name).to_owned()).collect()
+}
+
+/// The routes that its rows may take.
+pub(super) fn routes<'a>(config: &'a Config, outbox: &'a Outbox) -> impl Iterator<Item = &'a Route> {
+    config.rules.routes.iter().filter(|route| route.outbox.as_ref().is_none_or(|source| *source == outbox.source))
 }
 
 /// A name is that of a part or, when no column plays it, of a column.

@@ -440,6 +440,16 @@ impl Route {
 
     /// The names of parts and columns that it reads, but for those that only templates name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.read_with(Pattern::names).chain(self.matches.iter().map(|(name, _)| name.as_str()))
+    }
+
+    /// Of these, those that a table must have: no match fits what it lacks, and a fallback stands there instead.
+    pub fn needs(&self) -> impl Iterator<Item = &str> {
+        self.read_with(Pattern::needs)
+    }
+
+    /// What it reads of each row that it fits.
+    fn read_with<'a>(&'a self, of: fn(&'a Pattern) -> Vec<&'a str>) -> impl Iterator<Item = &'a str> {
         let timestamp = match &self.timestamp {
             Some(Timestamp::Column(name)) => Some(name.as_str()),
             Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
@@ -455,12 +465,11 @@ impl Route {
             [source, kind].into_iter().chain(subject).chain(dataschema).chain(extensions)
         });
         let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten().chain(attributes);
-        let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(Pattern::names);
+        let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(of);
         // What is rewritten has a name of its own.
         let shown = shown.filter(|name| !self.rewrites.iter().any(|(rewritten, _)| rewritten == name));
         shown
             .chain(self.rewrites.iter().map(|(_, rewrite)| rewrite.column.as_str()))
-            .chain(self.matches.iter().map(|(name, _)| name.as_str()))
             .chain(self.require.iter().map(String::as_str))
             .chain(self.trace.as_deref())
             .chain(self.aggregate_type.iter().map(|_| "aggregate_type"))
@@ -609,23 +618,22 @@ impl Pattern {
     }
 
     /// The names of the parts and columns that it shows.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        let mut names = Vec::new();
-        self.collect_names(&mut names);
-        names.into_iter()
+    pub fn names(&self) -> Vec<&str> {
+        self.collect(|name, otherwise| [vec![name], otherwise.names()].concat())
     }
 
-    fn collect_names<'a>(&'a self, names: &mut Vec<&'a str>) {
-        for piece in &self.pieces {
-            match piece {
-                Piece::Literal(_) => {}
-                Piece::Column(name) => names.push(name),
-                Piece::Fallback(name, otherwise) => {
-                    names.push(name);
-                    otherwise.collect_names(names);
-                }
-            }
-        }
+    /// Of these, those in whose place nothing else stands.
+    pub fn needs(&self) -> Vec<&str> {
+        self.collect(|_, otherwise| otherwise.needs())
+    }
+
+    fn collect<'a>(&'a self, of_fallback: impl Fn(&'a str, &'a Pattern) -> Vec<&'a str>) -> Vec<&'a str> {
+        let names = self.pieces.iter().map(|piece| match piece {
+            Piece::Literal(_) => Vec::new(),
+            Piece::Column(name) => vec![name.as_str()],
+            Piece::Fallback(name, otherwise) => of_fallback(name, otherwise),
+        });
+        names.flatten().collect()
     }
 }
 

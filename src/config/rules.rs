@@ -243,7 +243,7 @@ pub(super) fn keyed_by_id(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> {
         concerned.any(|outbox| !outbox.preset.keeps_order())
     };
     let by_id = |route: &Route| match &route.key {
-        Some(key) => key.names().any(is_id),
+        Some(key) => key.names().into_iter().any(is_id),
         None => by_itself(route.outbox.as_ref()),
     };
     let is_caught = rules.unmatched == Unmatched::Reject || rules.routes.iter().any(Route::is_catch_all);

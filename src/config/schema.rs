@@ -402,7 +402,8 @@ static ROUTE: [Field; 21] = [
         "cloudevents",
         Kind::Table(&CLOUDEVENTS),
         Unset(""),
-        "The attributes of a CloudEvent beside id, which is the event's, and time, which is the record's timestamp.",
+        "The attributes of a CloudEvent beside id, which is the event's, and time: the record's timestamp, and the outbox's own where that is \
+         when it is sent.",
     ),
     field(
         "envelope",

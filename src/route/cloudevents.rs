@@ -19,7 +19,8 @@ pub(super) struct CloudEvents {
     datacontenttype: Option<String>,
     dataschema: Option<Pattern>,
     extensions: Vec<(ExtensionName, Pattern)>,
-    time: Place,
+    /// `None`: that of the commit.
+    time: Option<Place>,
 }
 
 /// What patterns are written into.
@@ -30,12 +31,12 @@ pub(super) struct Scratch {
 }
 
 impl CloudEvents {
-    /// `time` is where the record's timestamp is.
+    /// `time` is where the record's timestamp is, `None` where that is the commit's.
     pub(super) fn new(
         mode: ContentMode,
         attributes: &config::CloudEvents,
         rewrites: &[(String, config::Rewrite)],
-        time: Place,
+        time: Option<Place>,
         layout: &mut Layout,
     ) -> CloudEvents {
         let mut compile = |pattern: &config::Pattern| Pattern::new(pattern, rewrites, layout);
@@ -83,7 +84,7 @@ impl CloudEvents {
             source: bytes(source),
             kind: bytes(kind),
             subject: subject.map(bytes),
-            time: Some(Time::Micros(row.timestamp(self.time)?)),
+            time: Some(Time::Micros(self.time.map_or(Ok(row.committed_at), |place| row.timestamp(place))?)),
             datacontenttype: self.datacontenttype.as_ref().map(String::as_bytes),
             dataschema: dataschema.map(bytes),
             extensions,

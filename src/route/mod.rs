@@ -139,7 +139,7 @@ impl Router {
         let Rulebook { routes, maker } = &self.outboxes[row.outbox];
         let route = find(routes, row);
         let Draft { topic, valid_topic, key, value, number, headers } = &mut self.draft;
-        route.judge(row)?;
+        route.judge(maker, row)?;
         topic.clear();
         route.write_topic(maker, row, topic).map_err(|problem| rejected("topic", format!("its topic {problem}")))?;
         key.clear();
@@ -196,8 +196,9 @@ impl Route {
         });
         // A CloudEvent's time does not change when it is sent again.
         let time = match timestamp {
-            Some(Time::Column(place)) => place,
-            Some(Time::Commit | Time::Now) | None => Place::TIMESTAMP,
+            Some(Time::Column(place)) => Some(place),
+            Some(Time::Commit) => None,
+            Some(Time::Now) | None => Some(Place::TIMESTAMP),
         };
         let pattern = |typed: &Option<config::Pattern>, layout: &mut Layout| {
             typed.as_ref().map(|typed| Pattern::new(typed, &route.rewrites, layout))
@@ -246,7 +247,7 @@ impl Route {
     }
 
     /// Whether the row may be published at all.
-    fn judge(&self, row: &Row<'_>) -> Result<(), Rejected> {
+    fn judge(&self, maker: &Maker, row: &Row<'_>) -> Result<(), Rejected> {
         match &self.verdict {
             Verdict::Publish => {}
             Verdict::SwitchedOff(route) => {
@@ -270,10 +271,18 @@ impl Route {
             return Err(row.rejected("contract", format!("its {name} is NULL, and must not be")));
         }
         match (schema, row.bytes(Place::PAYLOAD)) {
-            (Some(schema), Some(payload)) => {
+            (Some(schema), Some(payload)) if !self.takes_for_none(maker, row) => {
                 schema.check(payload).map_err(|violation| row.rejected("schema", format!("its payload {violation}")))
             }
             (Some(_) | None, _) => Ok(()),
+        }
+    }
+
+    /// Whether the row's payload counts as none although it is not NULL.
+    fn takes_for_none(&self, maker: &Maker, row: &Row<'_>) -> bool {
+        match &self.value {
+            Some(rules) => rules.takes_for_none(maker, row),
+            None => maker.takes_for_none(row),
         }
     }
 

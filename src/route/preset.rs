@@ -63,11 +63,24 @@ impl Maker {
         }
     }
 
+    /// Where the preset says nothing, the column that is mapped.
     pub(super) fn partition(&self, row: &Row<'_>) -> Result<Option<i32>, String> {
+        let own = match self {
+            Maker::Outboxd { .. } => None,
+            Maker::Debezium(debezium) => debezium.partition(row)?,
+            Maker::System(system) => system.partition(row)?,
+        };
+        match own {
+            Some(partition) => Ok(Some(partition)),
+            None => row.bytes(Place::PARTITION).map(partition_number).transpose(),
+        }
+    }
+
+    /// Whether the row's payload counts as none although it is not NULL.
+    pub(super) fn takes_for_none(&self, row: &Row<'_>) -> bool {
         match self {
-            Maker::Outboxd { .. } => row.bytes(Place::PARTITION).map(partition_number).transpose(),
-            Maker::Debezium(debezium) => debezium.partition(row),
-            Maker::System(system) => system.partition(row),
+            Maker::Debezium(debezium) => debezium.takes_for_none(row),
+            Maker::Outboxd { .. } | Maker::System(_) => false,
         }
     }
 

@@ -48,7 +48,7 @@ impl ValueRules {
     pub(super) fn new(
         route: &config::Route,
         templates: Option<&TemplateSet>,
-        time: Place,
+        time: Option<Place>,
         layout: &mut Layout,
     ) -> Option<ValueRules> {
         let form = match (&route.value, route.tombstone) {
@@ -67,6 +67,16 @@ impl ValueRules {
         Some(ValueRules { form, tombstone: route.tombstone })
     }
 
+    /// Whether the row's payload counts as none although it is not NULL.
+    pub(super) fn takes_for_none(&self, maker: &Maker, row: &Row<'_>) -> bool {
+        row.bytes(Place::PAYLOAD).is_some_and(|payload| self.is_none(payload))
+            || matches!(self.form, Form::Preset) && maker.takes_for_none(row)
+    }
+
+    fn is_none(&self, payload: &[u8]) -> bool {
+        self.tombstone == Some(Tombstone::Empty) && payload.iter().all(u8::is_ascii_whitespace)
+    }
+
     /// Writes into the buffer what is not the payload itself. A CloudEvent has headers, too.
     pub(super) fn write<'a>(
         &self,
@@ -76,9 +86,7 @@ impl ValueRules {
         buffers: &mut Buffers,
     ) -> Result<Value<'a>, String> {
         let Buffers { value: out, attributes } = buffers;
-        let is_blank = |payload: &&[u8]| payload.iter().all(u8::is_ascii_whitespace);
-        let counts_as_none = |payload: &&[u8]| self.tombstone == Some(Tombstone::Empty) && is_blank(payload);
-        let payload = row.bytes(Place::PAYLOAD).filter(|payload| !counts_as_none(payload));
+        let payload = row.bytes(Place::PAYLOAD).filter(|payload| !self.is_none(payload));
         // The attributes of a binary event are headers, which a tombstone has, too.
         let has_headers = matches!(&self.form, Form::CloudEvent(event) if event.is_binary());
         if payload.is_none() && self.tombstone.is_some() && !has_headers {

@@ -685,6 +685,23 @@ fn yantra_messages_are_events_of_their_execution() {
 }
 
 #[test]
+fn a_column_of_partitions_counts_with_every_preset() {
+    let stage = Stage::new(
+        "create table outbox_messages (id uuid primary key, aggregate_id text, aggregate_type text, event_type text, payload jsonb,
+             status text, created_at timestamp, processed_at timestamp, shard int)",
+        "preset = \"yantra\"\ncolumns = { partition = \"shard\" }",
+        &["topic = \"{topic}\""],
+    );
+    stage.publish(
+        "insert into outbox_messages
+         select gen_random_uuid(), 'one key', 'w', 't', '1', 'pending', now(), null, shard from unnest(array[1, 3]) as shard",
+    );
+    let mut partitions: Vec<i32> = stage.reader.wait_count(2, PATIENCE).iter().map(|seen| seen.partition).collect();
+    partitions.sort_unstable();
+    assert_eq!(partitions, [1, 3]);
+}
+
+#[test]
 fn django_automate_items_go_where_the_route_says() {
     let stage = Stage::new(
         "create table outbox (id uuid primary key, status varchar(20) not null, payload jsonb not null,

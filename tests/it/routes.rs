@@ -153,6 +153,42 @@ fn a_payload_that_breaks_its_schema_is_parked_with_the_path_in_it() {
 }
 
 #[test]
+fn a_payload_that_becomes_a_tombstone_is_held_to_no_schema() {
+    let directory = tempfile::tempdir().unwrap();
+    let schema = directory.path().join("object.json");
+    std::fs::write(&schema, r#"{"type": "object"}"#).unwrap();
+    let schema = format!("schema = \"{}\"", schema.display());
+    let table =
+        "create table public.events (id bigint primary key, aggregatetype text, aggregateid text, payload text)";
+    let ours = "table = \"public.events\"
+        columns = { aggregate_type = \"aggregatetype\", aggregate_id = \"aggregateid\", event_type = \"\", timestamp = \"\", headers = \"\" }";
+    let debezium =
+        "table = \"public.events\"\npreset = \"debezium\"\ndebezium = { \"route.tombstone.on.empty.payload\" = true }";
+    for (block, tombstone) in [(ours, "tombstone = \"empty\""), (debezium, "")] {
+        let mut scene = Scene::with_outboxes(table, &[block]);
+        let route = format!("topic = \"{}\"\n{schema}\n{tombstone}", scene.topic);
+        scene.config = scene.config.without("route").add("route", &route);
+        let _relay = scene.relay();
+        scene.database.exec("insert into public.events values (1, 'x', 'k', '[1]'), (2, 'x', 'k', ' ')");
+        let seen = one(&scene);
+        assert_eq!((seen.header("id"), &seen.value), (Some("2"), &None));
+        assert_eq!(scene.wait_letter("1").reason, "schema");
+    }
+}
+
+#[test]
+fn a_cloudevents_time_is_the_records_timestamp_where_that_stays_the_same() {
+    let scene = scene(&["value = \"cloudevents-binary\"\ntimestamp = \"commit\""]);
+    let _relay = scene.relay();
+    scene.database.exec(EVERYTHING);
+    let seen = one(&scene);
+    let millis = seen.timestamp_ms.expect("it has one") % 1000;
+    let time = seen.header("ce_time").expect("it is a CloudEvent");
+    let fraction = time.split_once('.').map_or("0", |(_, rest)| rest.trim_end_matches('Z'));
+    assert!(format!("{fraction:0<3}").starts_with(&format!("{millis:03}")), "{time}, {:?}", seen.timestamp_ms);
+}
+
+#[test]
 fn an_event_travels_as_a_cloudevent_in_both_modes() {
     let attributes = "cloudevents = { source = \"/shop/{aggregate_type}\", extensions = { tenant = \"{tenant}\", shard = \"{shard}\" } }";
     let scene = scene(&[

@@ -153,7 +153,7 @@ impl Debezium {
 
     pub(super) fn value<'a>(&self, row: &Row<'a>, out: &mut Vec<u8>) -> Result<Value<'a>, String> {
         let payload = self.datum(row, Place::PAYLOAD)?;
-        if self.tombstone == Tombstone::Empty && payload.is_blank() {
+        if self.is_none(&payload) {
             return Ok(Value::None);
         }
         if self.members.is_empty() && self.has_no_bytes(row, Place::PAYLOAD, &self.value, &payload) {
@@ -174,6 +174,15 @@ impl Debezium {
         }
         out.clear();
         Ok(if convert(&self.value, &value, out)? { Value::Written } else { Value::None })
+    }
+
+    /// Whether the payload becomes a tombstone.
+    pub(super) fn takes_for_none(&self, row: &Row<'_>) -> bool {
+        self.datum(row, Place::PAYLOAD).is_ok_and(|payload| self.is_none(&payload))
+    }
+
+    fn is_none(&self, payload: &Datum<'_>) -> bool {
+        self.tombstone == Tombstone::Empty && payload.is_blank()
     }
 
     fn envelope<'a>(&self, row: &Row<'a>, payload: Datum<'a>) -> Result<Datum<'a>, String> {

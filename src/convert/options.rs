@@ -75,7 +75,7 @@ static OPTIONS: &[(&str, Fate)] = &[
     ),
     (
         "slot.failover",
-        DiffersUnless(&["false"], "a new slot of outboxd is no failover slot; the one taken over stays one"),
+        NotNeeded("outboxd init makes failover slots from PostgreSQL 17 on; one that is taken over stays as it is"),
     ),
     ("slot.stream.params", LostUnless(&[""], "outboxd says itself what the server is to send")),
     ("slot.max.retries", NotNeeded(RETRY)),

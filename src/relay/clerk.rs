@@ -22,7 +22,9 @@ use crate::sink::{Failure, Untried, Whose};
 use crate::source::System;
 use crate::source::catalog::{self, Claim, Desk, LetterCounts, SettledLetter};
 use crate::status::{DeadLetters, Reason};
-use counter::{CLAIM, Looking, complete, connect, load, recall, remember, settle, store, wake};
+use counter::{
+    CLAIM, Looking, STANDBY_IS_LATE, STANDBYS_WITHIN, complete, connect, load, recall, remember, settle, store, wake,
+};
 
 /// So many letters are stored, settled or claimed at a time.
 const BATCH: usize = 200;
@@ -85,8 +87,17 @@ struct Parcel {
     letter: DeadLetter,
     /// On its way to the topic of letters, by this producer.
     sent: Option<u32>,
-    /// It is in the database, and standbys are waited for, up to here.
-    stored: Option<Lsn>,
+    /// It is in the database, and standbys are waited for.
+    stored: Option<Stored>,
+}
+
+/// A letter in the database that standbys may not have yet.
+#[derive(Clone, Copy)]
+struct Stored {
+    /// By whose walsender's server; and where the WAL ended then.
+    pid: i32,
+    end: Lsn,
+    since: Instant,
 }
 
 struct Settling {
@@ -131,8 +142,8 @@ enum Kind {
 
 /// What an errand came back with.
 pub(super) enum Errand {
-    /// By whose walsender; and where the WAL ended when they were stored.
-    Stored(i32, Vec<u64>, Option<Lsn>, Result<Claim>),
+    /// These letters, by whose walsender.
+    Stored(i32, Vec<u64>, Result<Storing>),
     /// Likewise, for this question.
     Loaded((u64, Position), Option<Lsn>, Result<Stock>),
     /// So many, from the oldest on.
@@ -145,7 +156,8 @@ pub(super) enum Errand {
     Recalled(Result<Vec<String>>),
     Paused(i32, Result<Claim>),
     Unpaused(Result<()>),
-    Looked(Box<Result<Look>>),
+    /// By whose walsender.
+    Looked(i32, Box<Result<Look>>),
     /// What was not kept of this letter.
     Completed(i64, Result<Vec<Column>>),
 }
@@ -160,7 +172,7 @@ impl Errand {
             Errand::Remembered(..) => Kind::Remember,
             Errand::Recalled(_) => Kind::Recall,
             Errand::Paused(..) | Errand::Unpaused(_) => Kind::Pause,
-            Errand::Looked(_) => Kind::Look,
+            Errand::Looked(..) => Kind::Look,
             Errand::Completed(..) => Kind::Complete,
         }
     }
@@ -179,19 +191,40 @@ pub(super) struct Stock {
 /// What a look at the store has shown.
 pub(super) struct Look {
     claimed: Vec<Claimed>,
-    lanes: Option<Vec<OpenLane>>,
-    unsure: Option<Unsure>,
+    lanes: Option<Lanes>,
     pause: Option<String>,
     counts: Option<LetterCounts>,
 }
 
-/// What was open when standbys were waited for in vain.
-struct Unsure {
-    /// By whose walsender that was found out.
-    pid: i32,
+/// Which lanes are open.
+struct Lanes {
     open: Vec<OpenLane>,
-    /// Up to here standbys are to have what was written.
+    /// Standbys know of all others once they have what was written up to here; and whether they do.
     end: Lsn,
+    known: bool,
+}
+
+/// What standbys are waited for with, until keys may go live.
+struct Unsure {
+    /// By whose walsender's server.
+    pid: i32,
+    end: Lsn,
+    /// Lanes that were open then, or had a letter since.
+    open: Vec<OpenLane>,
+}
+
+/// What came of storing letters.
+pub(super) enum Storing {
+    Lost,
+    /// Where the WAL ended then, if there were any; and how far standbys are, if one is waited for.
+    Done(Option<Lsn>, Option<Lsn>),
+}
+
+impl Parcel {
+    fn lane(&self) -> Option<OpenLane> {
+        let lane = self.letter.lane.clone();
+        Some(OpenLane { topic: lane.topic?, key: lane.key?, first: None })
+    }
 }
 
 impl Clerk {
@@ -241,6 +274,12 @@ impl Clerk {
     /// Letters that waited for their route to be switched on are due at once, up to the last one that was parked by now.
     pub(super) fn wake_all(&mut self) {
         self.wake = Some(self.letters.back().map_or(0, |parcel| parcel.number));
+    }
+
+    /// True when standbys have not had a letter for so long that people should know.
+    fn waits_long(&self, now: Instant) -> bool {
+        let is_long = |stored: Stored| now.duration_since(stored.since) >= STANDBYS_WITHIN;
+        self.letters.iter().filter_map(|parcel| parcel.stored).any(is_long)
     }
 
     /// Whether letters can be woken, because all that were parked by the former configuration are stored; and the last of those.
@@ -350,12 +389,19 @@ impl Relay {
             message: message.to_owned(),
             hint: Some(hint.into()),
         });
-        let trouble = self.clerk.troubles.values().next().map(|error| Reason {
-            code: "dead_letter_store".into(),
-            message: format!("dead letters cannot be stored: {}", error.chain()),
-            hint: Some(
-                error.hint_text().unwrap_or("see the database; nothing is lost, rejected events wait").to_owned(),
-            ),
+        let trouble = self.clerk.troubles.iter().next().map(|(kind, error)| {
+            let (what, hint) = match kind {
+                Kind::Store | Kind::Load => ("stored", "see the database; nothing is lost, rejected events wait"),
+                Kind::Recall => ("asked which topics have existed", "see the database; events for unknown topics wait"),
+                Kind::Settle | Kind::Look | Kind::Wake | Kind::Remember | Kind::Pause | Kind::Complete => {
+                    ("looked after", "see the database; events flow, dead letters wait to be tried")
+                }
+            };
+            Reason {
+                code: "dead_letter_store".into(),
+                message: format!("dead letters cannot be {what}: {}", error.chain()),
+                hint: Some(error.hint_text().unwrap_or(hint).to_owned()),
+            }
         });
         paused.into_iter().chain(trouble).collect()
     }
@@ -554,18 +600,18 @@ impl Relay {
             bytes += parcel.letter.weight();
             first || bytes <= BATCH_BYTES
         };
-        // Those that only wait for standbys wait by themselves, before the others.
-        let is_stored = self.clerk.letters.front().is_some_and(|parcel| parcel.stored.is_some());
-        let alike = self.clerk.letters.iter().take(most).take_while(|parcel| parcel.stored.is_some() == is_stored);
-        let batch: Vec<Parcel> = alike.take_while(fits).cloned().collect();
-        if batch.is_empty() {
+        let stored = |parcel: &Parcel| parcel.stored.filter(|stored| stored.pid == desk.pid);
+        let first = self.clerk.letters.iter().find_map(stored).map(|stored| stored.end);
+        let others = self.clerk.letters.iter().filter(|parcel| stored(parcel).is_none());
+        let batch: Vec<Parcel> = others.take(most).take_while(fits).cloned().collect();
+        if batch.is_empty() && first.is_none() {
             return false;
         }
         let (desk, wanted, patience) = (desk.clone(), wanted.clone(), self.patience_with_letters());
         self.errand(async move {
             let numbers = batch.iter().map(|parcel| parcel.number).collect();
-            let (pid, (end, result)) = (desk.pid, store(wanted, desk, batch, patience).await);
-            Errand::Stored(pid, numbers, end, result)
+            let (pid, result) = (desk.pid, store(wanted, desk, batch, first, patience).await);
+            Errand::Stored(pid, numbers, result)
         });
         self.clerk.stored_last = true;
         true
@@ -589,14 +635,16 @@ impl Relay {
                 if self.clerk.claimed.is_empty() {
                     self.clerk.claimed_until = now + CLAIM / 2;
                 }
+                let may_go_live = self.pipeline.has_parked_lanes();
+                self.clerk.unsure.take_if(|unsure| !may_go_live || unsure.pid != desk.pid);
                 let is_in_database = wanted.dead_letter.store == config::Store::Postgres;
                 let is_idle = self.clerk.claimed.is_empty() && self.clerk.settle.is_empty();
                 let may_claim = is_in_database && is_idle && self.writer.has_room_for_letters();
                 let look = Looking {
                     owner: format!("{}#{}", desk.leader, self.clerk.claims),
                     before: self.pipeline.may_try(now).filter(|_| may_claim),
-                    lanes: self.pipeline.has_parked_lanes(),
-                    unsure: self.clerk.unsure.take(),
+                    lanes: may_go_live,
+                    behind: self.clerk.unsure.as_ref().map(|unsure| unsure.end),
                     order: self.wanted.dead_letter.order,
                     count: is_in_database && now >= self.clerk.count_at,
                     forget: (is_in_database && now >= self.clerk.forget_at)
@@ -608,7 +656,7 @@ impl Relay {
                 if look.forget.is_some() {
                     self.clerk.forget_at = now + FORGET_EVERY;
                 }
-                self.errand(async move { Errand::Looked(Box::new(look.at(wanted, desk).await)) });
+                self.errand(async move { Errand::Looked(desk.pid, Box::new(look.at(wanted, desk).await)) });
             }
             Pause::None | Pause::Written => {}
         }
@@ -660,10 +708,9 @@ impl Relay {
         let (now, kind) = (Instant::now(), errand.kind());
         self.clerk.out = false;
         let trouble = match errand {
-            Errand::Stored(pid, numbers, end, result) => {
-                self.letters_wait(&numbers, end);
-                let result = result.map(|claim| self.letters_stored(pid, &numbers, claim, now));
-                result.inspect_err(|error| self.not_stored(&numbers, error)).err()
+            Errand::Stored(pid, numbers, result) => {
+                let result = result.inspect_err(|error| self.not_stored(&numbers, error));
+                result.map(|storing| self.letters_stored(pid, &numbers, storing, now)).err()
             }
             Errand::Loaded(question, end, result) => {
                 self.clerk.load_behind = end.map(|end| (question, end));
@@ -689,10 +736,15 @@ impl Relay {
                     }
                 })
                 .err(),
-            Errand::Looked(result) => (*result).map(|look| self.looked(look, now)).err(),
+            Errand::Looked(pid, result) => (*result).map(|look| self.looked(pid, look, now)).err(),
             Errand::Completed(id, result) => result.map(|columns| self.complete(id, columns)).err(),
         };
         match trouble {
+            None if kind == Kind::Store && self.clerk.waits_long(now) => {
+                if self.clerk.troubles.insert(kind, Error::transient(STANDBY_IS_LATE)).is_none() {
+                    tracing::warn!("{STANDBY_IS_LATE}: the slot waits before the first dead letter that it lacks");
+                }
+            }
             None => drop(self.clerk.troubles.remove(&kind)),
             Some(error) => {
                 tracing::warn!(error = error.chain(), "the store of dead letters cannot be reached");
@@ -741,29 +793,32 @@ impl Relay {
         }
     }
 
-    /// They are in the database, and standbys may not have them yet.
-    fn letters_wait(&mut self, numbers: &[u64], end: Option<Lsn>) {
+    /// They are in the database; those that standbys have, too, are done.
+    fn letters_stored(&mut self, pid: i32, numbers: &[u64], storing: Storing, now: Instant) {
+        let Storing::Done(end, standbys) = storing else { return self.claim_lost(pid, now) };
+        let stored = end.map(|end| Stored { pid, end, since: now });
         for parcel in self.clerk.letters.iter_mut().filter(|parcel| numbers.contains(&parcel.number)) {
-            parcel.stored = end.or(parcel.stored);
-        }
-    }
-
-    fn letters_stored(&mut self, pid: i32, numbers: &[u64], claim: Claim, now: Instant) {
-        match claim {
-            Claim::Lost => self.claim_lost(pid, now),
-            Claim::Ours => {
-                self.clerk.letters.retain(|parcel| !numbers.contains(&parcel.number));
-                self.clerk.one_by_one &= !self.clerk.letters.is_empty();
-                for number in numbers {
-                    self.pipeline.stored(*number);
-                }
-                if let Some(counts) = &mut self.board.status.dead_letters {
-                    counts.pending += numbers.len() as u64;
-                }
-                // Those that are due at once are claimed soon.
-                self.clerk.look_at = self.clerk.look_at.min(now + LOOK_OPEN);
+            parcel.stored = stored;
+            if let (Some(unsure), Some(lane)) = (&mut self.clerk.unsure, parcel.lane()) {
+                unsure.open.push(lane);
             }
         }
+        let have = |stored: Stored| stored.pid == pid && standbys.is_none_or(|standbys| stored.end <= standbys);
+        let is_done = |parcel: &&Parcel| parcel.stored.is_some_and(have);
+        let done: Vec<u64> = self.clerk.letters.iter().filter(is_done).map(|parcel| parcel.number).collect();
+        if done.is_empty() {
+            return;
+        }
+        self.clerk.letters.retain(|parcel| !is_done(&parcel));
+        self.clerk.one_by_one &= !self.clerk.letters.is_empty();
+        for number in &done {
+            self.pipeline.stored(*number);
+        }
+        if let Some(counts) = &mut self.board.status.dead_letters {
+            counts.pending += done.len() as u64;
+        }
+        // Those that are due at once are claimed soon.
+        self.clerk.look_at = self.clerk.look_at.min(now + LOOK_OPEN);
     }
 
     /// What a letter holds may be more than the server takes: then it is tried alone, and at last with less.
@@ -827,11 +882,25 @@ impl Relay {
         self.clerk.look_at = now;
     }
 
-    fn looked(&mut self, look: Look, now: Instant) {
-        if let Some(open) = &look.lanes {
-            self.pipeline.lanes_open(open);
+    /// A key that goes live must not be found parked by whoever follows: standbys know first that its last letter is settled.
+    fn lanes_shown(&mut self, pid: i32, Lanes { mut open, end, known }: Lanes) {
+        match known {
+            true => {
+                open.extend(self.clerk.unsure.take().into_iter().flat_map(|unsure| unsure.open));
+                self.pipeline.lanes_open(&open);
+            }
+            false if self.clerk.unsure.is_none() => {
+                tracing::debug!(%end, "keys may go live once standbys have what was written");
+                self.clerk.unsure = Some(Unsure { pid, end, open });
+            }
+            false => {}
         }
-        self.clerk.unsure = look.unsure;
+    }
+
+    fn looked(&mut self, pid: i32, look: Look, now: Instant) {
+        if let Some(lanes) = look.lanes {
+            self.lanes_shown(pid, lanes);
+        }
         match look.pause {
             None if self.clerk.pause == Pause::Written => {
                 self.clerk.pause = Pause::None;
@@ -851,7 +920,9 @@ impl Relay {
             self.board.status.dead_letters = Some(counts);
         }
         let is_open = |letters: &DeadLetters| letters.pending + letters.retrying > 0;
-        let is_busy = self.board.status.dead_letters.as_ref().is_some_and(is_open) || self.pipeline.paused().is_some();
+        let is_busy = self.board.status.dead_letters.as_ref().is_some_and(is_open)
+            || self.pipeline.paused().is_some()
+            || self.clerk.unsure.is_some();
         self.clerk.look_at = now + if is_busy { LOOK_OPEN } else { LOOK_EMPTY };
         if !look.claimed.is_empty() {
             self.sink.begin_trials(now);

@@ -132,16 +132,25 @@ fn a_key_goes_live_again_although_the_standby_is_always_later_than_a_look_at_the
     pair.proxy.latency(Duration::from_secs(2));
     let mut busy = scene.database.connect();
     std::thread::spawn(move || {
-        let messages = "do $$ begin for n in 1..6000 loop
+        let messages = "do $$ begin for n in 1..10000 loop
             perform pg_logical_emit_message(true, '', ''); commit; perform pg_sleep(0.02);
         end loop; end $$";
         // Until the server is stopped.
         busy.batch_execute(messages).ok();
     });
+    // Far more than are stored at a time: none waits until standbys have those before it.
+    let many = "insert into public.outbox (aggregate_type, aggregate_id, event_type, payload)
+                select current_database(), 'k', 'written', '1' from generate_series(1, 3000)";
+    scene.database.exec(many);
+    eventually("all behind it are parked", Duration::from_secs(30), || {
+        scene.database.ask("select count(*)::text from outboxd.dead_letter").as_deref() == Some("3001")
+    });
     scene.kafka.alter_topic(&scene.topic, &[("message.timestamp.before.max.ms", "9223372036854775807")]);
     scene.retry_letters();
     scene.wait_state(&bad, "delivered");
     eventually("the key is live again", Duration::from_secs(90), || {
+        // Longer than what a look found needs to be known there. The session above outlasts this.
+        std::thread::sleep(Duration::from_secs(8));
         let event = write(scene, "'k'", "now()");
         assert!(scene.reader.wait_all(&HashSet::from([event.as_str()]), PATIENCE), "{}", relay.log());
         scene.dead_letters().iter().all(|letter| letter.event.as_deref() != Some(event.as_str()))

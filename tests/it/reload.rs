@@ -151,6 +151,8 @@ fn letters_are_stored_although_the_topics_that_have_existed_cannot_be_read() {
     scene.database.exec("alter table outboxd.known_topic rename to away");
     relay.reload(&scene.config.clone().set("dead_letter.unknown_topic", "park"));
     relay.wait_unready("dead_letter_store", PATIENCE);
+    let (_, told) = relay.readiness().expect("the relay answers");
+    assert!(told["reasons"].to_string().contains("cannot be asked which topics have existed"), "{told}");
     for id in 1..=3 {
         scene.database.exec(&format!("insert into public.events (id, event_type) values ({id}, 'bad')"));
         assert_eq!(scene.wait_letter(&id.to_string()).reason, "key");

@@ -328,9 +328,12 @@ enum Item {
     Reset,
 }
 
+/// So many items travel at a time: enough that a latency of seconds does not hold up a sender of many small ones.
+const ON_THE_WAY: usize = 256;
+
 /// Carries one way: `Ok` when its end was passed on, otherwise how the whole connection has to end.
 async fn pump(way: Way, from: ReadHalf<'_>, to: WriteHalf<'_>, shared: &Shared) -> Result<(), Ending> {
-    let (sender, receiver) = mpsc::channel(16);
+    let (sender, receiver) = mpsc::channel(ON_THE_WAY);
     let mut road = Road { way, rules: shared.rules.subscribe(), shared, passed: 0, limit: (0, 0) };
     tokio::select! {
         ended = road.give(receiver, to) => ended,

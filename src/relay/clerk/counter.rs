@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BATCH, Look, Parcel, Stock, Unsure, Wanted};
+use super::{BATCH, Lanes, Look, Parcel, Stock, Storing, Wanted};
 use crate::config::{self, Order, UnknownTopic};
-use crate::dead_letter::{Claimed, Column, DeadLetter, OpenLane};
+use crate::dead_letter::{Claimed, Column, DeadLetter};
 use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::sink::kafka::Kafka;
@@ -27,34 +27,38 @@ const CLAIM_BYTES: u64 = 4 << 20;
 const QUERY_CANCELED: &str = "57014";
 /// How often standbys are looked at.
 const STANDBYS: Duration = Duration::from_millis(100);
+/// How long they are waited for while something else may have to be done.
+const STANDBYS_SOON: Duration = Duration::from_millis(300);
+const STANDBYS_TURN: Duration = Duration::from_secs(1);
 /// When it is said that they are behind.
-const STANDBYS_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const STANDBYS_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const STANDBY_IS_LATE: &str = "a standby of synchronized_standby_slots has not received what was written";
 
 pub(super) async fn connect(wanted: &Wanted) -> Result<Catalog> {
     Catalog::connect(&wanted.postgres.connection, wanted.limits.sql).await
 }
 
-/// Stores letters and waits until standbys have them; where that was in vain, also answers with where the WAL ended once they were stored.
-/// Those that are stored only wait on, for the same place: for where the WAL ends now, standbys that are a few seconds behind might be
-/// waited for without end.
+/// Stores letters, and waits a moment until standbys have them; where there are none to be stored, until they have those that were
+/// stored `first`. Each batch waits for a place of its own: for where the WAL ends now, standbys that are late might be waited for
+/// without end.
 pub(super) async fn store(
     wanted: Wanted,
     desk: Desk,
     batch: Vec<Parcel>,
+    first: Option<Lsn>,
     patience: catalog::Patience,
-) -> (Option<Lsn>, Result<Claim>) {
-    let mut at = batch[0].stored;
-    let result = async {
-        let catalog = connect(&wanted).await?;
-        let end = match at {
-            Some(end) => end,
-            None if keep(&catalog, &desk, &batch, patience).await? == Claim::Lost => return Ok(Claim::Lost),
-            None => *at.insert(catalog.wal_end().await?),
-        };
-        await_standbys(&catalog, &wanted, &desk.slot, end).await.map(|()| Claim::Ours)
+) -> Result<Storing> {
+    let catalog = connect(&wanted).await?;
+    let end = match batch.is_empty() {
+        true => None,
+        false if keep(&catalog, &desk, &batch, patience).await? == Claim::Lost => return Ok(Storing::Lost),
+        false => Some(catalog.wal_end().await?),
     };
-    let result = result.await;
-    (at, result)
+    let (until, within) = match end {
+        Some(end) => (end, STANDBYS_SOON),
+        None => (first.unwrap_or_default(), STANDBYS_TURN),
+    };
+    Ok(Storing::Done(end, standbys(&catalog, &desk.slot, until, within).await?))
 }
 
 async fn keep(catalog: &Catalog, desk: &Desk, batch: &[Parcel], patience: catalog::Patience) -> Result<Claim> {
@@ -76,14 +80,22 @@ async fn keep(catalog: &Catalog, desk: &Desk, batch: &[Parcel], patience: catalo
 /// A slot that survives a promotion must not pass an event whose letter does not: its standbys have that first. Likewise nothing is
 /// built on what a letter became before they know it.
 async fn await_standbys(catalog: &Catalog, wanted: &Wanted, slot: &str, lsn: Lsn) -> Result<()> {
-    let end = Instant::now() + STANDBYS_WITHIN.min(wanted.limits.sql);
-    while catalog.standbys_at(slot).await?.is_some_and(|reached| reached < lsn) {
-        if Instant::now() >= end {
-            return Err(Error::transient("a standby of synchronized_standby_slots has not received what was written"));
+    match standbys(catalog, slot, lsn, STANDBYS_WITHIN.min(wanted.limits.sql)).await? {
+        Some(reached) if reached < lsn => Err(Error::transient(STANDBY_IS_LATE)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// How far standbys are, once they are there or time is up; `None` when none is waited for.
+async fn standbys(catalog: &Catalog, slot: &str, lsn: Lsn, within: Duration) -> Result<Option<Lsn>> {
+    let end = Instant::now() + within;
+    loop {
+        let reached = catalog.standbys_at(slot).await?;
+        if reached.is_none_or(|reached| reached >= lsn) || Instant::now() >= end {
+            return Ok(reached);
         }
         tokio::time::sleep(STANDBYS).await;
     }
-    Ok(())
 }
 
 /// What the store has from this position on; where standbys had to be waited for in vain, also where the WAL ended then: to be told with
@@ -163,9 +175,9 @@ pub(super) struct Looking {
     pub(super) owner: String,
     /// Claim letters before this position.
     pub(super) before: Option<Position>,
-    /// Say which lanes are open, and with these, if that was asked in vain.
+    /// Say which lanes are open; standbys were waited for up to here.
     pub(super) lanes: bool,
-    pub(super) unsure: Option<Unsure>,
+    pub(super) behind: Option<Lsn>,
     pub(super) order: Order,
     pub(super) count: bool,
     /// Delete letters before this position that were settled so long ago.
@@ -175,9 +187,9 @@ pub(super) struct Looking {
 impl Looking {
     pub(super) async fn at(self, wanted: Wanted, desk: Desk) -> Result<Look> {
         let catalog = connect(&wanted).await?;
-        let (lanes, unsure) = match self.lanes {
-            true => look_at_lanes(&catalog, &wanted, &desk, self.unsure).await?,
-            false => (None, None),
+        let lanes = match self.lanes {
+            true => Some(look_at_lanes(&catalog, &desk, self.behind).await?),
+            false => None,
         };
         let pause = catalog.is_paused(&desk.slot).await?;
         let counts = match self.count {
@@ -197,34 +209,19 @@ impl Looking {
             }
             None => Vec::new(),
         };
-        Ok(Look { claimed, lanes, unsure, pause, counts })
+        Ok(Look { claimed, lanes, pause, counts })
     }
 }
 
-/// The open lanes once standbys know of all that are not: a key that goes live must not be found parked by whoever follows. Else what is
-/// waited for. What was open at any look since the first one stays so: standbys are not asked whether they know that it ended.
-async fn look_at_lanes(
-    catalog: &Catalog,
-    wanted: &Wanted,
-    desk: &Desk,
-    unsure: Option<Unsure>,
-) -> Result<(Option<Vec<OpenLane>>, Option<Unsure>)> {
-    let mut open = catalog.open_lanes(desk).await?;
-    let end = match unsure.filter(|unsure| unsure.pid == desk.pid) {
-        Some(unsure) => {
-            open.extend(unsure.open);
-            unsure.end
-        }
+/// The open lanes, and whether standbys know of all that are not: where that was asked before, of those that were not open then.
+async fn look_at_lanes(catalog: &Catalog, desk: &Desk, behind: Option<Lsn>) -> Result<Lanes> {
+    let open = catalog.open_lanes(desk).await?;
+    let end = match behind {
+        Some(end) => end,
         None => catalog.wal_end().await?,
     };
-    match await_standbys(catalog, wanted, &desk.slot, end).await {
-        Ok(()) => Ok((Some(open), None)),
-        Err(_) => {
-            open.sort_unstable_by(|one, other| (&one.topic, &one.key).cmp(&(&other.topic, &other.key)));
-            open.dedup_by(|one, other| (&one.topic, &one.key) == (&other.topic, &other.key));
-            Ok((None, Some(Unsure { pid: desk.pid, open, end })))
-        }
-    }
+    let reached = standbys(catalog, &desk.slot, end, STANDBYS_SOON).await?;
+    Ok(Lanes { open, end, known: reached.is_none_or(|reached| reached >= end) })
 }
 
 /// Reads these columns of a letter's row from its tables, as far as they are still there.

@@ -310,7 +310,8 @@ impl Catalog {
         Ok(row.and_then(|row| row.get::<_, Option<PgLsn>>(0)).map(|lsn| Lsn(lsn.into())))
     }
 
-    /// Where the next WAL record will be written.
+    /// Up to where the WAL is on disk: behind all that was seen committed, but for what somebody committed with `synchronous_commit`
+    /// off, which outboxd never does.
     pub async fn wal_end(&self) -> Result<Lsn> {
         let row = self.row("cannot ask where the WAL ends", "SELECT pg_current_wal_flush_lsn()", &[]).await?;
         Ok(row.map_or(Lsn::ZERO, |row| Lsn(row.get::<_, PgLsn>(0).into())))

@@ -229,7 +229,7 @@ pub struct KnownLetter {
 }
 
 /// A topic and a key with a letter that is neither delivered nor discarded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OpenLane {
     /// The topic's name.
     pub topic: String,

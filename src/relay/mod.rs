@@ -479,7 +479,7 @@ impl Relay {
         self.streamed = true;
         self.last_backend_pid = Some(backend_pid);
         if self.pipeline.session_started(start, now) == History::Another {
-            self.undo_outcomes();
+            self.begin_history();
         }
         match predecessor {
             Predecessor::Ourselves => self.pipeline.claimed(),

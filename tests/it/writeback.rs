@@ -242,6 +242,10 @@ fn a_rejected_row_says_why_and_how_often_and_is_published_with_its_letter() {
     scene.wait_state(&bad, "delivered");
     assert_eq!(row(&scene, &bad), "SENT|2|-|done", "before its letter");
     eventually("the other is tried again", PATIENCE, || row(&scene, &wrong).starts_with("FAILED|3|partition: "));
+    eventually("its letter says so, too", PATIENCE, || {
+        let letter = scene.wait_letter(&wrong);
+        (letter.state.as_str(), letter.attempts) == ("pending", 3)
+    });
     let letter = scene.wait_letter(&wrong).id.to_string();
     scene.config.run(&["dead-letters", "discard", &letter, "--note", "given up", "--yes"]).assert_success();
     scene.wait_state(&wrong, "discarded");

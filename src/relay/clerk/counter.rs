@@ -29,7 +29,6 @@ const QUERY_CANCELED: &str = "57014";
 const STANDBYS: Duration = Duration::from_millis(100);
 /// How long they are waited for while something else may have to be done.
 const STANDBYS_SOON: Duration = Duration::from_millis(300);
-const STANDBYS_TURN: Duration = Duration::from_secs(1);
 /// When it is said that they are behind.
 pub(super) const STANDBYS_WITHIN: Duration = Duration::from_secs(3);
 pub(super) const STANDBY_IS_LATE: &str = "a standby of synchronized_standby_slots has not received what was written";
@@ -38,14 +37,15 @@ pub(super) async fn connect(wanted: &Wanted) -> Result<Catalog> {
     Catalog::connect(&wanted.postgres.connection, wanted.limits.sql).await
 }
 
-/// Stores letters, and waits a moment until standbys have them; where there are none to be stored, until they have those that were
-/// stored `first`. Each batch waits for a place of its own: for where the WAL ends now, standbys that are late might be waited for
+/// Stores letters, and waits a moment until standbys have them if they are the last; where there are none to be stored, until they have
+/// those that were stored `first`. Each batch waits for a place of its own: for where the WAL ends now, standbys that are late might be waited for
 /// without end.
 pub(super) async fn store(
     wanted: Wanted,
     desk: Desk,
     batch: Vec<Parcel>,
     first: Option<Lsn>,
+    is_last: bool,
     patience: catalog::Patience,
 ) -> Result<Storing> {
     let catalog = connect(&wanted).await?;
@@ -54,11 +54,8 @@ pub(super) async fn store(
         false if keep(&catalog, &desk, &batch, patience).await? == Claim::Lost => return Ok(Storing::Lost),
         false => Some(catalog.wal_end().await?),
     };
-    let (until, within) = match end {
-        Some(end) => (end, STANDBYS_SOON),
-        None => (first.unwrap_or_default(), STANDBYS_TURN),
-    };
-    Ok(Storing::Done(end, standbys(&catalog, &desk.slot, until, within).await?))
+    let within = if is_last { STANDBYS_SOON } else { Duration::ZERO };
+    Ok(Storing::Done(end, standbys(&catalog, &desk.slot, end.or(first).unwrap_or_default(), within).await?))
 }
 
 async fn keep(catalog: &Catalog, desk: &Desk, batch: &[Parcel], patience: catalog::Patience) -> Result<Claim> {

@@ -28,8 +28,10 @@ pub enum Form {
 impl Type {
     pub const BOOL: u32 = 16;
     pub const BYTEA: u32 = 17;
+    pub const INT8: u32 = 20;
     pub const TEXT: u32 = 25;
     pub const JSON: u32 = 114;
+    pub const FLOAT8: u32 = 701;
     pub const NUMERIC: u32 = 1700;
     pub const JSONB: u32 = 3802;
     pub const TEXT_ARRAY: u32 = 1009;

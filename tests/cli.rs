@@ -351,6 +351,26 @@ fn sample_events_are_held_to_the_registry_without_a_server() {
 }
 
 #[test]
+fn a_sample_file_without_an_event_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let good = path("good.json");
+    std::fs::write(&good, r#"{"id": 1, "aggregate_type": "order", "payload": {}}"#).unwrap();
+    for (name, text) in [("empty.json", ""), ("blank.json", " \n\n"), ("list.json", "[ ]\n")] {
+        let file = path(name);
+        std::fs::write(&file, text).unwrap();
+        for files in [&[file.as_str()][..], &[good.as_str(), file.as_str()], &["--json", file.as_str()]] {
+            let output = run(&[&["registry", "check"], files].concat());
+            assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{files:?}");
+            let told = stderr(&output);
+            let start = format!("error: {file} has no event\n  hint: a file has one, several one behind the other, ");
+            assert!(told.starts_with(&start) && told.contains("a JSON object"), "{told}");
+        }
+    }
+    assert_eq!(run(&["registry", "check", &good]).status.code(), Some(0));
+}
+
+#[test]
 fn init_by_preset_says_which_lines_the_file_lacks() {
     let output = run(&["init", "--preset", "sbmt-outbox", "--table", "app.order_items", "--dry-run"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

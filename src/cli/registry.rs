@@ -58,14 +58,18 @@ fn find<'a>(config: &'a Config, named: Option<&str>) -> Result<&'a Outbox, Failu
 fn events(file: &Path) -> Result<Vec<Box<RawValue>>, Failure> {
     let wrong = |what: &str| Error::definite(format!("{} {what}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| Failure::Usage(wrong("cannot be read").because(error)))?;
+    let hint = "an event is a JSON object whose members are the row's columns";
     let parsed: Result<Vec<Box<RawValue>>, _> = match text.trim_start().starts_with('[') {
         true => serde_json::from_str(&text),
         false => serde_json::Deserializer::from_str(&text).into_iter().collect(),
     };
-    parsed.map_err(|error| {
-        let hint = "an event is a JSON object whose members are the row's columns";
-        Failure::Usage(wrong("is not JSON").because(error).hint(hint))
-    })
+    let events = parsed.map_err(|error| Failure::Usage(wrong("is not JSON").because(error).hint(hint)))?;
+    if events.is_empty() {
+        // Whoever lets a script look at samples would take nothing for well.
+        let hint = format!("a file has one, several one behind the other, or an array of them; {hint}");
+        return Err(Failure::Usage(wrong("has no event").hint(hint)));
+    }
+    Ok(events)
 }
 
 fn as_text(verdicts: &[Verdict]) -> String {

@@ -29,10 +29,13 @@ pub(super) fn read(reader: &mut Reader<'_, '_>, preset: &Preset, source: &Outbox
 
 /// `column`, or `column of the events = column of the payloads`.
 fn columns(text: &str) -> Result<(String, String), Fault> {
+    let hint = "a column that both tables have, or \"column of the events = column of the payloads\"";
     let (event, payload) = text.split_once('=').unwrap_or((text, text));
     match (event.trim(), payload.trim()) {
-        ("", _) | (_, "") => Err(Fault::new(format!("\"{text}\" names no column"))
-            .hint("a column that both tables have, or \"column of the events = column of the payloads\"")),
+        ("", _) | (_, "") => Err(Fault::new(format!("\"{text}\" names no column")).hint(hint)),
+        (_, payload) if payload.contains('=') => {
+            Err(Fault::new(format!("\"{text}\" has more than one \"=\"")).hint(hint))
+        }
         (event, payload) => Ok((event.to_owned(), payload.to_owned())),
     }
 }

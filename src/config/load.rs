@@ -312,7 +312,7 @@ fn outbox(reader: &mut Reader<'_, '_>) -> Outbox {
     };
     let source = prefix.unwrap_or(table);
     let join = join::read(reader, &preset, &source);
-    let writeback = writeback::writeback(reader, &source, &columns);
+    let writeback = writeback::writeback(reader, &source, &preset, &columns, join.as_ref());
     Outbox { source, preset, columns, join, writeback }
 }
 
@@ -388,9 +388,6 @@ fn backoff(reader: &mut Reader<'_, '_>) -> Backoff {
 /// A topic's name without places for columns.
 pub(super) fn literal_topic(text: String) -> Result<String, Fault> {
     rules::topic_name(&Pattern { pieces: vec![Piece::Literal(text.clone())] })?;
-    if !(1..=249).contains(&text.len()) {
-        return Err(Fault::new("has not 1 to 249 characters"));
-    }
     Ok(text)
 }
 

@@ -11,6 +11,7 @@
 //! anything is connected. No secret is ever printed: not by `Debug`, not in an error, not in the reference.
 //! Each room takes its own slice (`&config::Kafka`), never the whole.
 
+mod attributes;
 mod connection;
 pub mod debezium;
 mod document;
@@ -23,6 +24,7 @@ mod preset;
 mod properties;
 mod reference;
 mod reload;
+mod rewrite;
 mod rules;
 mod schema;
 mod system;
@@ -635,6 +637,11 @@ impl Pattern {
         });
         names.flatten().collect()
     }
+}
+
+/// The partition that a text names: none when it is no number, or one below 0.
+pub(crate) fn partition_number(text: &str) -> Option<i32> {
+    text.parse::<i32>().ok().filter(|number| *number >= 0)
 }
 
 /// `[dead_letter]`: what happens to an event that cannot be published.

@@ -13,6 +13,15 @@ impl Pattern {
         debug_assert!(chars.as_str().is_empty(), "outside of places only the end ends");
         Ok(pattern)
     }
+
+    /// The text of one without places, which is the same for every row.
+    pub(super) fn constant(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [] => Some(""),
+            [Piece::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
 }
 
 /// Where pieces stand.

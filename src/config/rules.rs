@@ -1,5 +1,6 @@
 //! `[[route]]` and `[registry]` become `Rules`: what was typed of each route, checked by itself and against the outboxes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use regex::bytes::Regex;
@@ -8,12 +9,14 @@ use toml::de::{DeTable, DeValue};
 use super::document::{Document, Reader};
 use super::error::{Fault, Problems};
 use super::{
-    CloudEvents, ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Rewrite, Route, Rules,
-    Switch, TemplateFiles, TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, value,
+    ContentMode, DefaultHeaders, Match, Outbox, OutboxSource, Pattern, Piece, Route, Rules, Switch, TemplateFiles,
+    TemplateSet, Timestamp, Tombstone, Unmatched, ValueForm, attributes, partition_number, rewrite, value,
 };
-use crate::cloudevents::ExtensionName;
 use crate::contract::Contract;
 use crate::template::Templates;
+
+/// Kafka takes no longer name for a topic.
+const TOPIC_BYTES_MAX: usize = 249;
 
 /// Reads all routes.
 pub(super) fn rules(document: &mut Document<'_>, outboxes: &[Outbox], most: u64, problems: &mut Problems) -> Rules {
@@ -63,28 +66,36 @@ fn route(reader: &mut Reader<'_, '_>, outboxes: &[Outbox]) -> Route {
     if let Some(Err(fault)) = topic.as_ref().map(topic_name) {
         reader.refuse("topic", fault);
     }
+    let partition = reader.typed_pattern("partition");
+    if let Some(fault) = partition.as_ref().and_then(no_partition) {
+        reader.refuse("partition", fault);
+    }
     let switch = if reader.boolean("enabled") { Switch::On } else { Switch::Off };
     let defaults = [("all", DefaultHeaders::All), ("id", DefaultHeaders::Id), ("none", DefaultHeaders::None)];
-    Route {
+    let route = Route {
         outbox: reader.read("outbox", |typed| outbox(&value::text(typed)?, outboxes)),
         matches: reader.map("match", |_, typed| matching(typed)),
         switch,
         topic,
         key: reader.typed_pattern("key"),
-        partition: reader.typed_pattern("partition"),
+        partition,
         timestamp: reader.place("timestamp").and_then(|_| reader.read("timestamp", timestamp)),
         default_headers: reader.typed_choice("default_headers", &defaults),
         headers: reader.map("headers", |_, typed| Pattern::parse(&value::any_text(typed)?)),
         key_template: key_template(reader),
         header_templates: reader.map("header_templates", |_, typed| value::text(typed)),
-        rewrites: reader.map("rewrite", |_, typed| rewrite(typed)),
+        rewrites: reader.map("rewrite", |_, typed| rewrite::read(typed)),
         value: value_form(reader),
         trace: reader.text("trace"),
         schema: schema(reader),
         tombstone: reader.typed_choice("tombstone", &[("null", Tombstone::Null), ("empty", Tombstone::Empty)]),
         aggregate_type: reader.text("aggregate_type"),
         require: reader.list("require"),
+    };
+    for (field, fault) in attributes::doubled(&route) {
+        reader.refuse(field, fault);
     }
+    route
 }
 
 fn value_form(reader: &mut Reader<'_, '_>) -> Option<ValueForm> {
@@ -108,11 +119,15 @@ fn value_form(reader: &mut Reader<'_, '_>) -> Option<ValueForm> {
     if members.iter().any(|(name, _)| name == "payload") {
         reader.refuse("envelope", Fault::new("has a member payload, which is the payload itself"));
     }
-    let attributes = match reader.table("cloudevents") {
-        Some(mut table) => cloudevents(&mut table),
-        None => cloudevents(&mut reader.empty_table("cloudevents")),
+    let mode = match word {
+        Some(Word::CloudEvents(mode)) => Some(mode),
+        Some(Word::Payload | Word::Envelope) | None => None,
     };
-    if !matches!(word, Some(Word::CloudEvents(_))) && reader.place("cloudevents").is_some() {
+    let attributes = match reader.table("cloudevents") {
+        Some(mut table) => attributes::read(&mut table, mode),
+        None => attributes::read(&mut reader.empty_table("cloudevents"), mode),
+    };
+    if mode.is_none() && reader.place("cloudevents").is_some() {
         let hint = "value = \"cloudevents-binary\" or \"cloudevents-structured\"";
         reader.refuse("cloudevents", Fault::new("is set, and value is not a CloudEvent").hint(hint));
     }
@@ -135,20 +150,6 @@ fn key_template(reader: &mut Reader<'_, '_>) -> Option<String> {
         reader.refuse("key_template", Fault::new("is set, and so is key").hint("keep one of the two"));
     }
     name
-}
-
-fn cloudevents(reader: &mut Reader<'_, '_>) -> CloudEvents {
-    let name = |name: &str| ExtensionName::new(name).map_err(Fault::new);
-    let extension =
-        |typed_name: &str, typed: &DeValue<'_>| Ok((name(typed_name)?, Pattern::parse(&value::any_text(typed)?)?));
-    CloudEvents {
-        source: reader.pattern("source"),
-        kind: reader.pattern("type"),
-        subject: Some(reader.pattern("subject")),
-        datacontenttype: reader.read("datacontenttype", value::any_text).filter(|text| !text.is_empty()),
-        dataschema: reader.typed_pattern("dataschema"),
-        extensions: reader.map("extensions", extension).into_iter().map(|(_, extension)| extension).collect(),
-    }
 }
 
 fn schema(reader: &mut Reader<'_, '_>) -> Option<Arc<Contract>> {
@@ -192,11 +193,11 @@ fn glob(text: &str) -> Match {
     if text.contains('*') { Match::Glob(text.to_owned()) } else { Match::Is(text.to_owned()) }
 }
 
-fn member<'a, 'd>(table: &'a DeTable<'d>, name: &str) -> Option<&'a DeValue<'d>> {
+pub(super) fn member<'a, 'd>(table: &'a DeTable<'d>, name: &str) -> Option<&'a DeValue<'d>> {
     table.get(name).map(|typed| typed.get_ref())
 }
 
-fn compile(text: &str) -> Result<Regex, Fault> {
+pub(super) fn compile(text: &str) -> Result<Regex, Fault> {
     Regex::new(text).map_err(|error| {
         // Its own message draws a picture of several lines; the last one says what is wrong.
         let what = error.to_string();
@@ -204,19 +205,6 @@ fn compile(text: &str) -> Result<Regex, Fault> {
         Fault::new(format!("\"{text}\" is not a regular expression: {what}"))
             .hint("the syntax is that of Rust's regex crate: no look-around, no back-references")
     })
-}
-
-fn rewrite(typed: &DeValue<'_>) -> Result<Rewrite, Fault> {
-    let hint = "write { column = \"aggregate_type\", regex = \"Event$\", with = \"\" }";
-    let DeValue::Table(table) = typed else { return Err(value::expected("a table", typed).hint(hint)) };
-    match (table.len(), member(table, "column"), member(table, "regex"), member(table, "with")) {
-        (3, Some(column), Some(regex), Some(with)) => Ok(Rewrite {
-            column: value::text(column)?,
-            regex: compile(&value::text(regex)?)?,
-            with: value::any_text(with)?,
-        }),
-        _ => Err(Fault::new("has not the members column, regex and with").hint(hint)),
-    }
 }
 
 fn timestamp(typed: &DeValue<'_>) -> Result<Timestamp, Fault> {
@@ -253,18 +241,49 @@ pub(super) fn keyed_by_id(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> {
     })
 }
 
+/// Why a partition that is the same for every row is none.
+fn no_partition(partition: &Pattern) -> Option<Fault> {
+    let text = partition.constant()?;
+    let fault = Fault::new(format!("\"{text}\" is not a partition number"));
+    partition_number(text).is_none().then(|| fault.hint("a whole number, 0 or more, or a column of such: \"{shard}\""))
+}
+
 /// What stands in a topic's pattern must be what Kafka allows; what a column brings is checked with each row.
 pub(super) fn topic_name(topic: &Pattern) -> Result<(), Fault> {
-    let allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-');
+    topic_pieces(topic)?;
+    topic.constant().map_or(Ok(()), whole_topic)
+}
+
+fn topic_pieces(topic: &Pattern) -> Result<(), Fault> {
+    let mut texts = Vec::new();
     for piece in &topic.pieces {
         match piece {
-            Piece::Literal(text) if !text.chars().all(allowed) => {
-                return Err(Fault::new(format!("\"{topic}\" cannot be a topic's name"))
-                    .hint("a topic's name has letters, digits, \".\", \"_\" and \"-\""));
-            }
-            Piece::Fallback(_, otherwise) => topic_name(otherwise)?,
-            Piece::Literal(_) | Piece::Column(_) => {}
+            Piece::Literal(text) => texts.push(text.as_str()),
+            Piece::Fallback(_, otherwise) => topic_pieces(otherwise)?,
+            Piece::Column(_) => {}
         }
     }
-    Ok(())
+    topic_texts(&texts, topic)
+}
+
+/// Texts that are part of a topic's name, whatever stands between them; `shown` is how the name was typed.
+pub(super) fn topic_texts(texts: &[&str], shown: impl fmt::Display) -> Result<(), Fault> {
+    let allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-');
+    let hint = if !texts.iter().all(|text| text.chars().all(allowed)) {
+        "a topic's name has letters, digits, \".\", \"_\" and \"-\""
+    } else if texts.iter().map(|text| text.len()).sum::<usize>() > TOPIC_BYTES_MAX {
+        "a topic's name has at most 249 characters"
+    } else {
+        return Ok(());
+    };
+    Err(Fault::new(format!("\"{shown}\" cannot be a topic's name")).hint(hint))
+}
+
+/// A topic's name of which no row changes anything.
+pub(super) fn whole_topic(name: &str) -> Result<(), Fault> {
+    match name {
+        "" | "." | ".." => Err(Fault::new(format!("\"{name}\" cannot be a topic's name"))
+            .hint("Kafka has no topic whose name is empty, \".\" or \"..\"")),
+        _ => Ok(()),
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::settings::Setting;
 use super::{Finding, Work};
-use crate::config::debezium::java;
+use crate::config::debezium::{java, topic_replacement};
 
 const REGEX: (&str, &str) = ("route.topic.regex", "(?<routedByValue>.*)");
 const REPLACEMENT: (&str, &str) = ("route.topic.replacement", "outbox.event.${routedByValue}");
@@ -27,7 +27,7 @@ pub fn check(work: &mut Work, options: &BTreeMap<String, Setting>) -> Vec<&'stat
     let ((origin, pattern), (replacement_origin, replacement)) = (read(REGEX), read(REPLACEMENT));
     let (origin, fault) = match java::regex(&pattern) {
         Err(fault) => (origin, fault),
-        Ok(regex) => match java::replacement(&replacement, &regex) {
+        Ok(regex) => match topic_replacement(&pattern, &regex, &replacement) {
             Err(fault) => (replacement_origin, fault),
             Ok(_) => return Vec::new(),
         },

@@ -40,9 +40,23 @@ fn url(work: &mut Work) {
         parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value, "/._-:"))).collect();
     let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
     // JDBC joins them the same way, so that several hosts in database.hostname stay several.
-    let host = encoded(&host, "._-:,[]");
+    let host = encoded(&bracketed(&host), "._-:,[]");
     let url = format!("postgres://{}@{host}{port}/{}{query}", encoded(&user, "._-"), encoded(&database, "._-"));
     work.draft.postgres.text("url", &url, &from.join(", "));
+}
+
+/// JDBC's driver takes an IPv6 address as it is, a url only between brackets.
+fn bracketed(hosts: &str) -> String {
+    let is_address = |host: &str| {
+        let address = host.split_once('%').map_or(host, |(address, _zone)| address);
+        let is_whole = address.contains("::") || address.matches(':').count() >= 6;
+        is_whole && address.chars().all(|char| char.is_ascii_hexdigit() || matches!(char, ':' | '.'))
+    };
+    let hosts = hosts.split(',').map(|host| match is_address(host) {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    });
+    hosts.collect::<Vec<_>>().join(",")
 }
 
 /// A part of the url that must be there.
@@ -268,7 +282,7 @@ fn encoded(text: &str, plain: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::encoded;
+    use super::{bracketed, encoded};
 
     #[test]
     fn what_a_url_cannot_hold_is_encoded() {
@@ -276,5 +290,24 @@ mod tests {
             assert_eq!(encoded(text, "._-"), expected);
         }
         assert_eq!(encoded("db1:5432,[::1]", "._-:,[]"), "db1:5432,[::1]");
+    }
+
+    #[test]
+    fn an_ipv6_address_stands_between_brackets() {
+        for (typed, expected) in [
+            ("::1", "[::1]"),
+            ("2001:db8:0:0:0:0:0:1", "[2001:db8:0:0:0:0:0:1]"),
+            ("0:0:0:0:0:ffff:10.0.0.1", "[0:0:0:0:0:ffff:10.0.0.1]"),
+            ("fe80::1%eth0", "[fe80::1%eth0]"),
+            ("db1,::1,db2", "db1,[::1],db2"),
+            ("[::1]:5432,db", "[::1]:5432,db"),
+            ("db1:5432,db2", "db1:5432,db2"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("cafe", "cafe"),
+            ("[::1", "[::1"),
+            ("", ""),
+        ] {
+            assert_eq!(bracketed(typed), expected);
+        }
     }
 }

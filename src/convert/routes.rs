@@ -10,7 +10,7 @@ const ROUTER: &str = "io.debezium.transforms.outbox.EventRouter";
 const TOPIC_MATCHES: &str = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches";
 
 /// What to use instead of other people's transforms, by the end of their class.
-static INSTEAD: [(&str, &str); 14] = [
+static INSTEAD: [(&str, &str); 13] = [
     (".RegexRouter", "say the topic by route.topic.replacement, or by topic in a [[route]]"),
     (".ByLogicalTableRouter", "say the topic by route.topic.replacement, or by topic in a [[route]]"),
     (".TimestampRouter", "a topic cannot depend on the time here; say it by topic in a [[route]]"),
@@ -18,14 +18,30 @@ static INSTEAD: [(&str, &str); 14] = [
     (".InsertHeader$Value", "write the header into headers of a [[route]]"),
     (".HeaderFrom$Value", "place the column as a header: table.fields.additional.placement"),
     (".HeaderFrom$Key", "place the column as a header: table.fields.additional.placement"),
-    (".Filter", "let a [[route]] match what is to be published; enabled = false drops the rest"),
+    (".Filter", "outboxd drops no event: write none that is not wanted, or give it a topic of its own in a [[route]]"),
     (".ValueToKey", "name the key's column by table.field.event.key"),
     (".ExtractField$Value", "name the payload's column by table.field.event.payload"),
-    (".ExtractNewRecordState", "behind the outbox router it does nothing: leave it out"),
     (".DecodeLogicalDecodingMessageContent", "an [[outbox]] with message_prefix reads logical messages"),
     (".InsertField$Value", "place the column into the envelope, or render the value by a template"),
     (".ReplaceField$Value", "render the value by a template of a [[route]]"),
 ];
+
+/// What it is good for depends on where it stands.
+const UNWRAP: &str = ".ExtractNewRecordState";
+const UNWRAP_BEHIND: &str = "behind the outbox router it does nothing: leave it out";
+const UNWRAP_BEFORE: &str =
+    "unusual before the outbox router, which needs the envelope; outboxd does the router's part: leave it out";
+
+/// Where a transform stands in the chain.
+#[derive(Clone, Copy)]
+enum Stand {
+    /// An outbox router comes later.
+    Before,
+    /// All of them were before.
+    Behind,
+    /// There is none.
+    Alone,
+}
 
 /// One outbox router of the chain.
 #[derive(Debug)]
@@ -57,7 +73,18 @@ pub fn read(work: &mut Work) -> Vec<Router> {
     let chain = work.settings.take("transforms");
     let predicates = work.settings.take("predicates").map(|list| list.list()).unwrap_or_default();
     let mut routers = Vec::new();
-    for alias in chain.as_ref().map(Setting::list).unwrap_or_default() {
+    let aliases = chain.as_ref().map(Setting::list).unwrap_or_default();
+    let is_router = |alias: &String| {
+        let class = work.settings.get(&format!("transforms.{alias}.type")).and_then(Setting::text);
+        class.is_some_and(|class| is_class(&class, ROUTER))
+    };
+    let last_router = aliases.iter().rposition(is_router);
+    for (at, alias) in aliases.iter().enumerate() {
+        let stand = match last_router {
+            Some(last) if at < last => Stand::Before,
+            Some(_) => Stand::Behind,
+            None => Stand::Alone,
+        };
         let start = format!("transforms.{alias}.");
         let class = work.settings.take(&format!("{start}type"));
         let predicate = work.settings.take(&format!("{start}predicate"));
@@ -71,7 +98,7 @@ pub fn read(work: &mut Work) -> Vec<Router> {
                 };
                 routers.push(Router { options, when });
             }
-            Some((setting, class)) => other(work, setting, &alias, &class, predicate.is_some()),
+            Some((setting, class)) => other(work, setting, alias, &class, predicate.is_some(), stand),
             None => work.lost(Finding::new(format!("{start}type"), "not set: nobody knows what this transform does")),
         }
     }
@@ -109,14 +136,23 @@ fn is_class(typed: &str, class: &str) -> bool {
     class == typed || class.rsplit('.').next() == Some(typed)
 }
 
-fn other(work: &mut Work, setting: &Setting, alias: &str, class: &str, conditional: bool) {
+fn other(work: &mut Work, setting: &Setting, alias: &str, class: &str, conditional: bool, stand: Stand) {
     let under = if conditional { ", under a predicate," } else { "" };
     let finding = Finding::new(&setting.origin, format!("the transform {alias} ({class}){under} has no counterpart"));
-    let instead = INSTEAD.iter().find(|(end, _)| class.ends_with(end)).map(|(_, instead)| *instead);
-    work.lost(match instead {
+    work.lost(match instead(class, stand) {
         Some(instead) => finding.hint(instead),
         None => finding,
     });
+}
+
+fn instead(class: &str, stand: Stand) -> Option<&'static str> {
+    match stand {
+        Stand::Before if class.ends_with(UNWRAP) => Some(UNWRAP_BEFORE),
+        Stand::Behind if class.ends_with(UNWRAP) => Some(UNWRAP_BEHIND),
+        Stand::Before | Stand::Behind | Stand::Alone => {
+            INSTEAD.iter().find(|(end, _)| class.ends_with(end)).map(|(_, instead)| *instead)
+        }
+    }
 }
 
 fn when(work: &mut Work, predicate: &Setting, negated: bool) -> When {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::*;
-use crate::config::{Config, debezium};
+use crate::config::{Config, Host, debezium};
 
 const SECRET: &str = "hunter2";
 
@@ -124,6 +124,8 @@ fn each_of_these_settings_is_a_loss() {
         ("transforms.outbox.route.topic.regex", "(?=a)b"),
         ("transforms.outbox.route.topic.replacement", "${nobody}"),
         ("transforms.outbox.route.topic.replacement", "${env:TOPIC}"),
+        ("transforms.outbox.route.topic.replacement", "bad topic/${routedByValue}"),
+        ("transforms.outbox.route.topic.replacement", ""),
         ("transforms.outbox.table.fields.additional.placement", "type:footer"),
         ("transforms.outbox.table.fields.additional.placement", "type"),
         ("transforms.outbox.table.expand.json.payload", "maybe"),
@@ -451,7 +453,18 @@ const WORDS: &[(&str, &[&str])] = &[
     ),
     (
         "transforms.outbox.route.topic.replacement",
-        &["${routedByValue}.events", "$1", "${kind}", "$2", r"\$1", "$", "${open", "${env:TOPIC}.${routedByValue}"],
+        &[
+            "${routedByValue}.events",
+            "$1",
+            "${kind}",
+            "$2",
+            r"\$1",
+            "$",
+            "${open",
+            "${env:TOPIC}.${routedByValue}",
+            "a/${routedByValue}",
+            "..",
+        ],
     ),
 ];
 
@@ -619,6 +632,39 @@ fn a_column_that_debezium_takes_away_before_the_router_is_told() {
         let told = |group: &[Finding]| names(group).into_iter().filter(|option| *option == list).count();
         let counts = (told(&findings.lost), told(&findings.differs), told(&findings.not_needed));
         assert_eq!(counts, (lost, differs, usize::from(lost + differs == 0)), "{list}={columns}: {findings:?}");
+    }
+}
+
+#[test]
+fn what_a_filter_and_an_unwrapping_transform_mean_here_is_told_by_where_they_stand() {
+    let (filter, unwrap) = ("io.debezium.transforms.Filter", "io.debezium.transforms.ExtractNewRecordState");
+    for (chain, class, told) in [
+        ("outbox,x", filter, "outboxd drops no event"),
+        ("x,outbox", filter, "outboxd drops no event"),
+        ("outbox,x", unwrap, "behind the outbox router it does nothing"),
+        ("x,outbox", unwrap, "unusual before the outbox router"),
+    ] {
+        let findings = with(&[("transforms", chain), ("transforms.x.type", class)]).findings;
+        assert_eq!(names(&findings.lost), ["transforms.x.type"], "{chain}");
+        let hint = findings.lost[0].hint.as_deref().unwrap_or_default();
+        assert!(hint.starts_with(told) && findings.is_loss(), "{chain} {class}: {hint}");
+    }
+    let alone = with(&[("transforms", "x"), ("transforms.x.type", unwrap)]).findings;
+    assert_eq!(alone.lost.iter().find(|lost| lost.option == "transforms.x.type").unwrap().hint, None);
+}
+
+#[test]
+fn an_ipv6_host_is_one_that_the_configuration_takes() {
+    let v6 = |host: &str, port| Host::Tcp(host.to_owned(), port);
+    for (typed, port, hosts) in [
+        ("::1", "-", vec![v6("::1", 5432)]),
+        ("::1", "6432", vec![v6("::1", 6432)]),
+        ("2001:db8:0:0:0:0:0:1,db", "-", vec![v6("2001:db8:0:0:0:0:0:1", 5432), v6("db", 5432)]),
+        ("[::1]", "-", vec![v6("::1", 5432)]),
+    ] {
+        let toml = with(&[("database.hostname", typed), ("database.port", port)]).toml;
+        let config = Config::from_toml(&toml, "outboxd.toml", std::iter::empty()).unwrap();
+        assert_eq!(config.postgres.connection.hosts, hosts, "{typed}");
     }
 }
 

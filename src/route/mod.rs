@@ -310,10 +310,7 @@ impl Route {
 
 fn partition_number(bytes: &[u8]) -> Result<i32, String> {
     let text = String::from_utf8_lossy(bytes);
-    match text.parse::<i32>() {
-        Ok(partition) if partition >= 0 => Ok(partition),
-        Ok(_) | Err(_) => Err(format!("its partition \"{text}\" is not a partition number")),
-    }
+    config::partition_number(&text).ok_or_else(|| format!("its partition \"{text}\" is not a partition number"))
 }
 
 /// Kafka's rule for topic names.

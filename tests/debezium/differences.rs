@@ -186,6 +186,7 @@ pub const DIFFERENCES: &[Difference] = &[
     ),
     rows(
         Named(&[
+            "an_empty_replacement",
             "a_group_that_is_unknown",
             "a_group_by_number_that_is_unknown",
             "a_replacement_that_ends_in_a_dollar",

@@ -68,6 +68,26 @@ fn the_payload_of_a_message_is_published_as_it_stands() {
 }
 
 #[test]
+fn numbers_of_a_message_are_numbers_in_debeziums_record() {
+    let block = r#"message_prefix = "outbox"
+        preset = "debezium"
+        debezium."table.fields.additional.placement" = "n:header,f:header,n:envelope:version"
+        debezium."table.expand.json.payload" = true
+        debezium."value.converter" = "JsonConverter"
+        debezium."value.converter.schemas.enable" = false"#;
+    let mut scene = Scene::with_outboxes("", &[block]);
+    let route = format!("topic = \"{}\"", scene.topic);
+    scene.config = scene.config.without("route").add("route", &route);
+    let _relay = scene.relay();
+    let content =
+        r#"{"id": "e1", "aggregatetype": "Order", "aggregateid": "42", "n": 7, "f": 1.50, "payload": {"a": 1}}"#;
+    scene.database.exec(&emit("outbox", content));
+    let seen = &scene.reader.wait_count(1, PATIENCE)[0];
+    assert_eq!((seen.header("n"), seen.header("f")), (Some("7"), Some("1.5")));
+    assert_eq!(seen.value(), r#"{"payload":{"a":1},"version":7}"#);
+}
+
+#[test]
 fn a_message_without_an_id_is_parked_and_arrives_once_another_member_is_its_id() {
     let scene = scene_of_messages();
     // Nothing is tried again before the configuration is mended.

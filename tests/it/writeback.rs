@@ -306,7 +306,7 @@ fn rows_of_partitions_are_marked_and_a_column_of_any_partition_key_is_refused() 
     for (table, writeback, column) in [
         ("events_leaf", "status = \"region\", published = \"south\"", "region"),
         ("events", "status = \"region\", published = \"south\"", "region"),
-        ("events", "column = \"created_at\"", "created_at"),
+        ("events", "column = \"created_at\" }\ncolumns = { timestamp = \"\"", "created_at"),
         ("events_keyed", "column = \"published_at\", status = \"state\", published = \"x\"", "state"),
     ] {
         let block = outbox(writeback).replace("public.events", &format!("public.{table}"));

@@ -7,9 +7,9 @@ mod option;
 use regex::bytes::Regex;
 
 use self::option::Options;
-use super::Columns;
 use super::document::Reader;
 use super::error::Fault;
+use super::{Columns, rules};
 
 pub(crate) use option::{CONVERTERS, HEADER_CONVERTERS, OLD_ROUTER_OPTIONS, check, class, no_counterpart};
 
@@ -318,11 +318,27 @@ impl Topic {
             // Its own line has told that already.
             return Ok(Topic { regex: None, replacement: Vec::new() });
         };
-        let replacement =
-            java::replacement(replacement, &first).map_err(|fault| fault.of("route.topic.replacement"))?;
+        let replacement = topic_replacement(typed, &first, replacement);
+        let replacement = replacement.map_err(|fault| fault.of("route.topic.replacement"))?;
         let is_all = java::is_all(typed);
         Ok(Topic { regex: (!is_all).then_some(TopicRegex { whole, first }), replacement })
     }
+}
+
+/// The replacement as Java reads it for this expression; refused where no topic that Kafka takes can come of it.
+pub(crate) fn topic_replacement(expression: &str, regex: &Regex, typed: &str) -> Result<Vec<Piece>, Fault> {
+    let pieces = java::replacement(typed, regex)?;
+    let literals = pieces.iter().filter_map(|piece| match piece {
+        Piece::Literal(text) => Some(text.as_str()),
+        Piece::Group(_) => None,
+    });
+    let texts: Vec<&str> = literals.collect();
+    rules::topic_texts(&texts, typed)?;
+    // Only an expression that surely takes all of a value leaves nothing of it behind the replacement.
+    if java::is_all(expression) && texts.len() == pieces.len() {
+        rules::whole_topic(&texts.concat())?;
+    }
+    Ok(pieces)
 }
 
 impl Converter {

@@ -99,6 +99,28 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
 }
 
 #[test]
+fn a_replacement_of_which_no_topic_can_come_is_refused() {
+    let long = "x".repeat(250);
+    for (replacement, hint) in [
+        ("bad topic/${routedByValue}", "a topic's name has letters"),
+        ("${routedByValue}/x", "a topic's name has letters"),
+        (r"\$1", "a topic's name has letters"),
+        (&format!("{long}$1"), "at most 249 characters"),
+        ("", "Kafka has no topic"),
+        (".", "Kafka has no topic"),
+    ] {
+        let said = read(&format!("'route.topic.replacement' = '{replacement}'")).unwrap_err();
+        let what = format!("route.topic.replacement: \"{replacement}\" cannot be a topic's name\n  hint: ");
+        assert!(said.contains(&what) && said.contains(hint), "{said}");
+    }
+    // What stands behind the match stays behind the replacement: "ab" becomes "b", "x" becomes ".x".
+    for (regex, replacement) in [("a|ab", ""), ("(.*?)", "."), ("(.*)", "a"), ("(.*)", "$1"), ("(.*)", "-_.$1")] {
+        let options = format!("'route.topic.regex' = '{regex}'\n'route.topic.replacement' = '{replacement}'");
+        assert!(read(&options).is_ok(), "{options}");
+    }
+}
+
+#[test]
 fn no_salt_is_told_wherever_it_was_typed() {
     let mask = "\"column.mask.hash.SHA-256.with.salt.S4LT\" = 'a.b.c'";
     for (text, named) in [

@@ -546,6 +546,8 @@ fn a_second_table_is_one_outboxs_and_no_outbox() {
         ("join = { on = 'a' }", "outbox.join.table is required"),
         ("join = { table = 'a.b.c', on = 'x' }", "outbox.join.table: \"a.b.c\" is not a table's name"),
         ("join = { table = 'a', on = 'x =' }", "outbox.join.on: \"x =\" names no column"),
+        ("join = { table = 'a', on = 'x == y' }", "outbox.join.on: \"x == y\" has more than one \"=\""),
+        ("join = { table = 'a', on = 'x = y = z' }", "has more than one \"=\""),
         ("table = 'a'\njoin = { table = 'public.a', on = 'x' }", "a table that is joined is an outbox itself"),
         ("join = { table = 'a', on = 'x' }\n[[outbox]]\ntable = 'a'", "a table that is joined is an outbox itself"),
         (
@@ -726,6 +728,14 @@ fn a_route_that_cannot_be_meant_is_refused_with_what_to_write() {
             "\"Tenant\" is not a name",
         ),
         ("schema = \"nowhere.json\"", "nowhere.json"),
+        (
+            r#"rewrite = { x = { column = "event_type", regex = '^(\w+)\.(\w+)$', with = "$1_v2" } }"#,
+            "route.rewrite.x: with = \"$1_v2\" names the group \"1_v2\", which the regex has not\n  hint: write ${1}_",
+        ),
+        (
+            "value = \"cloudevents-binary\"\nheaders = { ce_id = \"dup\", content-type = \"x/y\" }",
+            "route.headers: \"content-type\" is a header that a CloudEvent has by itself",
+        ),
         ("template = \"a\"\nvalue = \"payload\"", "is set, and so is value"),
         ("key_template = \"a\"\nkey = \"{id}\"", "is set, and so is key"),
         ("template = \"nowhere\"", "templates.directory: "),
@@ -736,8 +746,41 @@ fn a_route_that_cannot_be_meant_is_refused_with_what_to_write() {
         let told = rules(&format!("[[route]]\n{route}")).unwrap_err();
         assert!(told.contains(what), "{route}: {told}");
     }
+    let rewrite = r#"rewrite = { x = { column = "event_type", regex = '^(\w+)\.(\w+)$', with = "${1}_v2" } }"#;
+    assert!(rules(&format!("[[route]]\n{rewrite}\ntopic = \"shop.{{x}}.z\"")).is_ok());
     let told = rules("[registry]\nunmatched = \"drop\"").unwrap_err();
     assert!(told.contains("\"default\" or \"reject\""), "{told}");
+}
+
+#[test]
+fn what_is_the_same_for_every_row_and_can_never_work_is_refused_at_the_start() {
+    let long = "x".repeat(250);
+    for (route, what) in [
+        ("partition = 'x'", "route.partition: \"x\" is not a partition number\n  hint: a whole number"),
+        ("partition = '-1'", "route.partition: \"-1\" is not a partition number"),
+        ("partition = '2147483648'", "is not a partition number"),
+        ("topic = 'a b'", "route.topic: \"a b\" cannot be a topic's name\n  hint: a topic's name has letters"),
+        ("topic = '..'", "route.topic: \"..\" cannot be a topic's name\n  hint: Kafka has no topic"),
+        (&format!("topic = '{long}'"), "cannot be a topic's name\n  hint: a topic's name has at most 249 characters"),
+        (&format!("topic = '{{a}}{long}'"), "at most 249 characters"),
+        (&format!("topic = '{{a|{long}}}'"), "at most 249 characters"),
+    ] {
+        let told = rules(&format!("[[route]]\n{route}")).unwrap_err();
+        assert!(told.contains(what), "{route}: {told}");
+    }
+    for route in [
+        "partition = '0'",
+        "partition = '2147483647'",
+        "partition = '{shard}'",
+        "partition = '1{shard}'",
+        "topic = '{a|.}'",
+        "topic = '.{a}'",
+        &format!("topic = '{}'", &long[1..]),
+    ] {
+        assert!(rules(&format!("[[route]]\n{route}")).is_ok(), "{route}");
+    }
+    let told = refusal(with("[dead_letter]\nstore = 'kafka'\ntopic = '..'"));
+    assert!(told.contains("dead_letter.topic: \"..\" cannot be a topic's name"), "{told}");
 }
 
 #[test]

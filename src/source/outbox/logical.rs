@@ -88,6 +88,8 @@ fn type_of(raw: &str, place: Place) -> Type {
         Some(b'"') => Type::TEXT,
         Some(b'{' | b'[') => Type::JSON,
         Some(b't' | b'f') => Type::BOOL,
+        _ if raw.parse::<i64>().is_ok() => Type::INT8,
+        _ if raw.contains(['.', 'e', 'E']) && raw.parse().is_ok_and(f64::is_finite) => Type::FLOAT8,
         _ => Type::NUMERIC,
     })
 }
@@ -114,5 +116,24 @@ impl<'de: 'a, 'a> serde::Deserialize<'de> for Name<'a> {
             }
         }
         deserializer.deserialize_str(Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_an_integer_a_double_or_what_neither_holds() {
+        for (raw, oid) in [
+            ("7", Type::INT8),
+            ("-9223372036854775808", Type::INT8),
+            ("9223372036854775808", Type::NUMERIC),
+            ("1.50", Type::FLOAT8),
+            ("1e2", Type::FLOAT8),
+            ("1e400", Type::NUMERIC),
+        ] {
+            assert_eq!(type_of(raw, Place::PARTITION).oid, oid, "{raw}");
+        }
     }
 }

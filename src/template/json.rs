@@ -10,13 +10,17 @@ use std::sync::Arc;
 use minijinja::value::{Enumerator, Object, ObjectExt, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-use super::number::{Node, Number, Run};
+use super::number::{Node, Number};
+use super::run::Run;
 
 /// How deep documents may be nested.
 const DEPTH: usize = 128;
 
 /// An object with more members than this has an index.
 const FEW: usize = 16;
+
+/// So many bytes that are written are a unit of work.
+const WRITTEN: u64 = 16;
 
 /// Reads a document; what is wrong with it is said with its place.
 pub fn parse(text: &[u8], run: &Arc<Run>) -> Result<Value, String> {
@@ -201,11 +205,15 @@ impl Object for Array {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        Some(self.elements.get(key.as_usize()?)?.read(&self.run))
+        self.run.hand_out(self.elements.get(key.as_usize()?)?.read(&self.run))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Seq(self.elements.len())
+        if self.run.may(1) { Enumerator::Seq(self.elements.len()) } else { Enumerator::Empty }
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.elements.len())
     }
 
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -251,10 +259,13 @@ impl Object for Members {
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        Some(self.list[self.find(key)?].1.read(&self.run))
+        self.run.hand_out(self.list[self.find(key)?].1.read(&self.run))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        if !self.run.may(1 + self.list.len() as u64) {
+            return Enumerator::Empty;
+        }
         self.mapped_enumerator(|this| Box::new(this.list.iter().map(|(name, _)| name.clone())))
     }
 
@@ -269,13 +280,24 @@ impl Object for Members {
 
 /// A document that becomes text in passing (`"x" ~ payload`) is JSON, too.
 fn shown(value: &Value, run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(&write(value, None, run).map_err(|_| fmt::Error)?)
+    if run.stopped().is_some() {
+        return Ok(());
+    }
+    match write(value, None, run) {
+        Ok(text) => f.write_str(&text),
+        // The engine makes a `String` of it, and panics at an error.
+        Err(error) => {
+            run.stop(|| error.detail().unwrap_or("it cannot be written").to_owned());
+            Ok(())
+        }
+    }
 }
 
 /// The value as JSON, on one line or indented by so many spaces.
 pub fn write(value: &Value, indent: Option<usize>, run: &Run) -> Result<String, Error> {
     let mut writer = Writer { out: String::new(), indent, depth: 0, run };
     writer.value(value)?;
+    run.pay(1 + writer.out.len() as u64 / WRITTEN)?;
     Ok(writer.out)
 }
 

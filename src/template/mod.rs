@@ -7,14 +7,16 @@ mod filters;
 mod json;
 mod jsonld;
 mod load;
+mod names;
 mod number;
 mod row;
+mod run;
 mod time;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -24,9 +26,9 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
 pub use jsonld::Contexts;
 pub use load::Fault;
-use number::Run;
 use row::Row;
 pub use row::{Columns, Typed};
+use run::{Run, WORK};
 
 /// The instructions that one rendering may take. An order template takes about 50; a loop over 10,000 lines with ten
 /// fields each takes half of it, and all of it takes some hundredths of a second, for which other events wait.
@@ -83,7 +85,8 @@ impl Templates {
             let added = environment.add_template_owned(name.clone(), source.clone());
             added.map_err(|error| Problem::new(&error, &name, |_| Some(source.clone())))?;
         }
-        let columns = columns(&environment);
+        names::check(&environment)?;
+        let columns = names::columns(&environment);
         Ok(Templates { environment, columns })
     }
 
@@ -113,19 +116,24 @@ impl Templates {
             return Err(problem("there is no such template".into()));
         };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let run = Arc::new(Run::new(most));
+        let run = Arc::new(Run::new(most, WORK));
         let context = Value::from_object(Row::new(row, columns, run.clone()));
-        let mut bounded = Bounded { out, left: most, full: false };
+        let mut bounded = Bounded { out, left: most, run: &run };
         let rendered = template.render_captured_to(context, &mut bounded);
-        if bounded.full {
-            return Err(problem(format!("its output is larger than {most} bytes")));
-        }
-        rendered.map_err(|error| Problem::new(&error, name, |name| self.source(name)))?;
-        match run.compared() {
-            Some(number) => Err(problem(format!(
-                "{number} has more digits than can be compared or calculated with: use the filter float"
-            ))),
-            None => Ok(()),
+        let place = match rendered {
+            Ok(_) if !run.is_over() => return Ok(()),
+            Ok(_) => None,
+            Err(error) => Some(Problem::new(&error, name, |name| self.source(name))),
+        };
+        // What was passed first is what is wrong: what the engine made of it says less.
+        let what = run.stopped().map(str::to_owned).or_else(|| {
+            let number = run.compared()?;
+            Some(format!("{number} has more digits than can be compared or calculated with: use the filter float"))
+        });
+        match (place, what) {
+            (Some(found), None) => Err(found),
+            (Some(found), Some(what)) => Err(Problem { what: one_line(&what), ..found }),
+            (None, what) => Err(problem(one_line(&what.unwrap_or_default()))),
         }
     }
 
@@ -138,12 +146,7 @@ impl Problem {
     fn new(error: &Error, template: &str, source: impl Fn(&str) -> Option<String>) -> Problem {
         let error = innermost(error);
         let name = error.name().unwrap_or(template).to_owned();
-        let column = |start: usize| {
-            let text = source(&name)?;
-            let before = text.get(..start)?;
-            Some(before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
-        };
-        let start = error.range().and_then(|range| column(range.start)).unwrap_or(1);
+        let start = error.range().and_then(|range| Some(column(&source(&name)?, range.start))).unwrap_or(1);
         let what = match (error.kind(), error.detail()) {
             (ErrorKind::OutOfFuel, _) => format!("more than {FUEL} steps: is there an endless loop?"),
             (ErrorKind::InvalidOperation | ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
@@ -185,41 +188,29 @@ fn one_line(text: &str) -> String {
     line + end
 }
 
-/// Per template, the names that it may look up. One that leads to others may look up theirs as well.
-fn columns(environment: &Environment<'static>) -> BTreeMap<String, Arc<[Box<str>]>> {
-    let mut own = BTreeMap::new();
-    for (name, template) in environment.templates() {
-        let mut names: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
-        // A variable that is set in one branch only is the column in the other.
-        let words: Vec<_> = words(template.source()).collect();
-        names.extend(words.windows(2).filter(|pair| pair[0] == "set").map(|pair| pair[1].to_owned()));
-        let leads = words.iter().any(|word| ["include", "import", "extends"].contains(word));
-        own.insert(name.to_owned(), (names, leads));
-    }
-    let all: BTreeSet<String> = own.values().flat_map(|(names, _)| names.iter().cloned()).collect();
-    let boxed = |names: &BTreeSet<String>| names.iter().map(|name| name.as_str().into()).collect();
-    own.iter().map(|(name, (names, leads))| (name.clone(), boxed(if *leads { &all } else { names }))).collect()
-}
-
-fn words(source: &str) -> impl Iterator<Item = &str> {
-    source.split(|sign: char| !sign.is_alphanumeric() && sign != '_').filter(|word| !word.is_empty())
+/// In which column of its line this byte stands.
+fn column(source: &str, start: usize) -> usize {
+    source.get(..start).map_or(1, |before| before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
 }
 
 /// Takes so many bytes and no more.
 struct Bounded<'a> {
     out: &'a mut Vec<u8>,
     left: usize,
-    full: bool,
+    run: &'a Run,
 }
 
 impl Write for Bounded<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() > self.left {
-            self.full = true;
+            self.run.stop(|| format!("its output is larger than {} bytes", self.run.most));
+        }
+        if !self.run.is_over() {
+            self.left -= bytes.len();
+            self.out.extend_from_slice(bytes);
+        } else if !self.run.is_printing() {
             return Err(io::Error::other("full"));
         }
-        self.left -= bytes.len();
-        self.out.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -5,46 +5,15 @@
 //! that an `f64` cannot hold (`1e400`, 20 decimals) is a `Number`: it is printed and passed on as it is. The engine would
 //! compare it by its kind, not by its value; whoever tries is stopped.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use minijinja::value::{Object, ObjectRepr, Value};
 
-/// What lasts for one rendering: the bound of its output, and how numbers were written.
-#[derive(Debug)]
-pub struct Run {
-    /// The most bytes that may be written.
-    pub most: usize,
-    spelled: Mutex<HashMap<u64, Value>>,
-    compared: OnceLock<Box<str>>,
-}
+use super::run::Run;
 
-impl Run {
-    pub fn new(most: usize) -> Run {
-        Run { most, spelled: Mutex::default(), compared: OnceLock::new() }
-    }
-
-    /// A number that cannot be compared, and was.
-    pub fn compared(&self) -> Option<&str> {
-        self.compared.get().map(|text| &**text)
-    }
-
-    /// How this number was written where it was read last.
-    pub fn spelling(&self, number: f64) -> Option<Value> {
-        self.spelled.lock().unwrap_or_else(PoisonError::into_inner).get(&number.to_bits()).cloned()
-    }
-
-    fn remember(&self, number: f64, text: &Value) {
-        self.spelled.lock().unwrap_or_else(PoisonError::into_inner).insert(number.to_bits(), text.clone());
-    }
-}
-
-impl Object for Run {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-}
+/// The digits of the largest integer of 128 bits.
+const DIGITS: usize = 39;
 
 /// An element of a document: a number that may have been written in several ways is kept with its text.
 #[derive(Debug, Clone)]
@@ -117,7 +86,7 @@ impl Object for Number {
     // The engine asks this before it compares, and has no other question that we could answer with an error. What our
     // own code needs to know of a number it learns without asking.
     fn repr(self: &Arc<Self>) -> ObjectRepr {
-        self.run.compared.get_or_init(|| self.text.clone());
+        self.run.compare(&self.text);
         ObjectRepr::Plain
     }
 
@@ -147,13 +116,43 @@ fn digits_of(text: &str) -> Option<(bool, String, i64)> {
     Some((negative, digits, first))
 }
 
+/// What stands before the point of a number.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Whole {
+    Is(i128),
+    /// More than the engine's integers hold.
+    TooLarge,
+    NoNumber,
+}
+
+/// A number's text without what stands behind the point: no digit is lost, however many there are.
+pub fn whole(text: &str) -> Whole {
+    let mantissa = text.split_once(['e', 'E']).map_or(text, |(mantissa, _)| mantissa);
+    let mantissa = mantissa.strip_prefix('-').unwrap_or(mantissa);
+    let is_number = mantissa.starts_with(|first: char| first.is_ascii_digit());
+    let read = digits_of(text).filter(|(_, digits, _)| is_number && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let Some((negative, digits, first)) = read else {
+        return if text.parse::<f64>().is_ok_and(f64::is_infinite) { Whole::TooLarge } else { Whole::NoNumber };
+    };
+    let before_the_point = usize::try_from(first).unwrap_or(0);
+    if before_the_point == 0 {
+        return Whole::Is(0);
+    }
+    if before_the_point > DIGITS {
+        return Whole::TooLarge;
+    }
+    let sign = if negative { "-" } else { "" };
+    let kept: String = digits.chars().chain(std::iter::repeat('0')).take(before_the_point).collect();
+    format!("{sign}{kept}").parse::<i128>().map_or(Whole::TooLarge, Whole::Is)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_number_is_one_to_calculate_with_when_no_digit_is_lost_by_that() {
-        let run = Arc::new(Run::new(1));
+        let run = Arc::new(Run::new(1, 1));
         for text in [
             "1.10",
             "0.1",
@@ -190,12 +189,45 @@ mod tests {
 
     #[test]
     fn a_number_is_printed_as_it_was_written_where_it_was_read_last() {
-        let run = Arc::new(Run::new(1));
+        let run = Arc::new(Run::new(1, 1));
         let spelled = || run.spelling(1.1).map(|text| text.to_string());
         assert_eq!(spelled(), None);
         Node::number("1.10", &run).read(&run);
         assert_eq!(spelled().as_deref(), Some("1.10"));
         Node::number("1.1", &run).read(&run);
         assert_eq!(spelled().as_deref(), Some("1.1"));
+    }
+
+    #[test]
+    fn a_number_is_cut_at_its_point_to_the_last_digit() {
+        for (text, expected) in [
+            ("12345678901234567890.123", 12_345_678_901_234_567_890),
+            ("-0.9", 0),
+            ("-1.9", -1),
+            ("0.05", 0),
+            ("007.50", 7),
+            ("5.", 5),
+            ("1e23", 100_000_000_000_000_000_000_000),
+            ("1.5E+3", 1500),
+            ("12345e-2", 123),
+            ("1e-400", 0),
+            ("0e99", 0),
+            ("170141183460469231731687303715884105727.9", i128::MAX),
+            ("-170141183460469231731687303715884105728", i128::MIN),
+        ] {
+            assert_eq!(whole(text), Whole::Is(expected), "{text}");
+        }
+        for text in [
+            "170141183460469231731687303715884105728",
+            "123456789012345678901234567890123456789012345",
+            "-1e400",
+            "1e99999999999999999999",
+            "inf",
+        ] {
+            assert_eq!(whole(text), Whole::TooLarge, "{text}");
+        }
+        for text in ["", "-", ".5", "e5", "1.2.3", "+5", "5 ", "1e", "0x1f", "NaN", "--1"] {
+            assert_eq!(whole(text), Whole::NoNumber, "{text}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use minijinja::value::{Object, Value};
 use minijinja::{Error, ErrorKind, State};
 
 use super::json;
-use super::number::Run;
+use super::run::Run;
 
 /// Under which the filters find what belongs to this rendering: no template can write this name.
 const RUN: &str = "\0run";
@@ -107,7 +107,7 @@ impl Object for Row {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         match self.names.iter().position(|name| **name == *key) {
-            Some(at) => self.read(at),
+            Some(at) => self.run.hand_out(self.read(at)?),
             None => (key == RUN).then(|| Value::from_dyn_object(self.run.clone())),
         }
     }

@@ -99,16 +99,33 @@ fn numbers_are_numbers_to_compare_and_to_calculate_with() {
     assert_renders("{{ payload.list | sort }} {{ payload.list | sum }}", payload, "[1,2.0,3.50] 6.5");
     assert_renders("{{ payload.big + 1 }} {{ payload.big > 5 }}", payload, "12345678901234567891 true");
     assert_renders("{{ payload.total is number }} {{ payload.total | round | int }}", payload, "true 100");
+    // What stands before the point is kept to the last digit.
+    let long = r#"{"x": 12345678901234567890.9, "y": 1e23, "z": 1e99}"#;
+    assert_renders(
+        "{{ payload.x | int }} {{ payload.y | int }}",
+        long,
+        "12345678901234567890 100000000000000000000000",
+    );
+    assert_renders("{{ '12345678901234567890.9' | int }} {{ payload.z | int(0) }}", long, "12345678901234567890 0");
+    assert_fails(
+        "{{ payload.z | int }}",
+        long,
+        "template \"t\", line 1, column 16: 1e99 is too large for a whole number",
+    );
 }
 
 #[test]
 fn a_number_of_too_many_digits_is_never_compared_by_mistake() {
     let payload = r#"{"x": 0.1000000000000000055, "y": 1e400}"#;
-    let problem = "template \"t\": 0.1000000000000000055 has more digits than can be compared or calculated with: \
+    let problem = "0.1000000000000000055 has more digits than can be compared or calculated with: \
                    use the filter float";
-    for source in ["{{ payload.x < 5 }}", "{{ 5 > payload.x }}", "{{ [payload.x, 1] | sort }}"] {
-        assert_fails(source, payload, problem);
+    for (source, column) in
+        [("{{ payload.x < 5 }}", 1), ("{{ 5 > payload.x }}", 1), ("{{ [payload.x, 1] | sort }}", 21)]
+    {
+        assert_fails(source, payload, &format!("template \"t\", line 1, column {column}: {problem}"));
     }
+    // Nothing is printed behind it that could say where.
+    assert_fails("{% if payload.x < 5 %}{% endif %}", payload, &format!("template \"t\": {problem}"));
     assert!(with_payload("{{ payload.x + 1 }}", payload).is_err());
     assert_renders("{{ payload.x == 0.1 }}", payload, "false");
     assert_renders(
@@ -214,7 +231,9 @@ fn output_is_bounded_to_the_byte() {
     templates.render("t", &columns, &mut out, 4).unwrap();
     assert_eq!(out, b"abcd");
     let problem = templates.render("t", &columns, &mut out, 3).unwrap_err();
-    assert_eq!(problem.to_string(), "template \"t\": its output is larger than 3 bytes");
+    assert_eq!(problem.to_string(), "template \"t\", line 1, column 6: its output is larger than 3 bytes");
+    let problem = templates.render("t", &columns, &mut out, 1).unwrap_err();
+    assert_eq!(problem.to_string(), "template \"t\": its output is larger than 1 bytes");
     assert_eq!(out, b"abcd");
 }
 
@@ -277,11 +296,79 @@ fn a_template_that_is_wrong_is_refused_with_its_place() {
         let problem = rendered(source, &[]).unwrap_err();
         assert!(problem.starts_with(&format!("template \"t\", {place}: syntax error: ")), "{source}: {problem}");
     }
-    assert_fails(
-        "{{ 1 | nosuch }}",
-        "{}",
-        "template \"t\", line 1, column 8: unknown filter: filter nosuch is unknown",
-    );
+}
+
+#[test]
+fn a_filter_or_test_that_is_not_there_is_refused_before_any_row() {
+    for (source, what) in [
+        ("{{ 1 | nosuch }}", "line 1, column 8: unknown filter: filter nosuch is unknown"),
+        ("{% if x %}\n{{ x | upper | nosuch }}{% endif %}", "line 2, column 16: unknown filter: filter nosuch"),
+        ("{% block b %}{% filter nosuch %}x{% endfilter %}{% endblock %}", "unknown filter: filter nosuch"),
+        ("{% macro m() %}{{ 1 is nosuch }}{% endmacro %}", "line 1, column 24: unknown test: test nosuch is unknown"),
+    ] {
+        let sources = [("t".to_owned(), source.to_owned())];
+        let problem = Templates::from_sources(sources).unwrap_err().to_string();
+        assert!(problem.starts_with("template \"t\", line ") && problem.contains(what), "{source}: {problem}");
+    }
+    for source in ["{{ [3, 1] | sort | join('-') | upper }}", "{{ 1 is odd and 1 is defined and 'x' is string }}"] {
+        assert!(rendered(source, &[]).is_ok(), "{source}");
+    }
+}
+
+#[test]
+fn a_column_is_seen_wherever_in_a_template_it_stands() {
+    let columns = [("list", Typed::Json(b"[1, 2, 3]")), ("n", Typed::Integer(2)), ("word", Typed::Text("b"))];
+    for (source, expected) in [
+        ("{{ list[:2] }}", "[1,2]"),
+        ("{{ 'abc'[n:] }}", "c"),
+        ("{% filter replace(word, 'x') %}abc{% endfilter %}", "axc"),
+        ("{% macro m(a=word) %}{{ a }}{% endmacro %}{{ m() }}", "b"),
+        ("{% macro m() %}{{ word }}{% endmacro %}{{ m() }}", "b"),
+        ("{{ nothing | default(word) }}", "b"),
+        ("{% for x in list if x == n %}{{ x }}{% endfor %}", "2"),
+        ("{% include word ~ 'ase' %}", "2"),
+        ("{% set word = word ~ '!' %}{{ word }}", "b!"),
+    ] {
+        assert_eq!(among(&[("t", source), ("base", "{{ n }}")], &columns).as_deref(), Ok(expected), "{source}");
+    }
+}
+
+#[test]
+fn what_a_row_makes_long_is_worked_on_for_so_long_and_no_longer() {
+    let list = format!("[{}]", vec!["[1, 2]"; 20_000].join(","));
+    let text = format!("\"{}\"", "x".repeat(1_000_000));
+    for (source, payload) in [
+        ("{% for a in range(1000) %}{{ payload | map('length') | sum }}{% endfor %}", &list),
+        ("{% for a in range(1000) %}{{ payload | sort | length }}{% endfor %}", &list),
+        ("{% for a in range(10000) %}{{ payload | length }}{% endfor %}", &text),
+        ("{% for a in range(1000) %}{{ payload | sha256 }}{% endfor %}", &text),
+        ("{% for a in range(3000) %}{{ payload | tojson | length }}{% endfor %}", &list),
+    ] {
+        let templates = Templates::from_sources([("t".to_owned(), source.to_owned())]).unwrap();
+        let columns = Columns(vec![("payload", Typed::Json(payload.as_bytes()))]);
+        let problem = templates.render("t", &columns, &mut Vec::new(), 100_000_000).expect_err(source).to_string();
+        assert!(problem.starts_with("template \"t\", line 1, column "), "{source}: {problem}");
+        assert!(problem.contains("more work than 10000000 units"), "{source}: {problem}");
+    }
+}
+
+#[test]
+fn a_sort_that_ends_the_work_does_not_end_the_process() {
+    // Whatever is left when it begins, it compares what is there.
+    let elements: Vec<_> = (0..300).map(|n| format!("{{\"k\": [{}, \"x\"]}}", (n * 7919) % 300)).collect();
+    let payload = format!("[{}]", elements.join(","));
+    for filter in ["sort(attribute='k')", "sort", "groupby('k')", "unique", "map(attribute='k') | sort"] {
+        let templates =
+            Templates::from_sources([("t".to_owned(), format!("{{{{ payload | {filter} | length }}}}"))]).unwrap();
+        let Ok(template) = templates.environment.get_template("t") else { panic!("no template") };
+        for work in (1..40).map(|n| n * 97) {
+            let run = Arc::new(Run::new(1000, work));
+            let columns = Columns(vec![("payload", Typed::Json(payload.as_bytes()))]);
+            let row = Row::new(&columns, &["payload".into()].into(), run.clone());
+            let rendered = template.render_captured_to(Value::from_object(row), Vec::new());
+            assert!(rendered.is_err() || !run.is_over(), "{filter} {work}");
+        }
+    }
 }
 
 #[test]
@@ -346,9 +433,9 @@ fn a_template_tells_which_columns_it_may_read() {
     ])
     .unwrap();
     let columns = |name| templates.columns(name).iter().map(|name| &**name).collect::<Vec<_>>();
-    assert_eq!(columns("t"), ["a", "b", "id", "payload"]);
+    assert_eq!(columns("t"), ["a", "b", "id", "line", "payload"]);
     assert_eq!(columns("part"), ["note"]);
-    assert_eq!(columns("all"), ["a", "b", "id", "note", "payload"]);
+    assert_eq!(columns("all"), ["a", "b", "id", "line", "note", "payload"]);
     assert_eq!(templates.names().collect::<Vec<_>>(), ["all", "part", "t"]);
     assert!(columns("nosuch").is_empty());
     let problem = templates.render("nosuch", &Columns::default(), &mut Vec::new(), 10).unwrap_err();

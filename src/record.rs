@@ -66,11 +66,14 @@ pub struct Headers {
     names: String,
     values: Vec<u8>,
     spans: Vec<Span>,
+    /// The bytes of names that never change, which are not copied.
+    constant: usize,
 }
 
 /// Where a header's name and value end; they begin where the ones before end.
 #[derive(Debug, Clone, Copy)]
 struct Span {
+    constant: Option<&'static str>,
     name: usize,
     value: usize,
     null: bool,
@@ -82,6 +85,15 @@ impl Headers {
         self.names.clear();
         self.values.clear();
         self.spans.clear();
+        self.constant = 0;
+    }
+
+    /// Adds a header whose name never changes.
+    pub fn push_constant(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.values);
+        self.constant += name.len();
+        let (constant, name) = (Some(name), self.names.len());
+        self.spans.push(Span { constant, name, value: self.values.len(), null: false });
     }
 
     /// Adds a header; `None` is a header without a value.
@@ -103,7 +115,7 @@ impl Headers {
     pub fn push_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         self.names.push_str(name);
         write(&mut self.values);
-        self.spans.push(Span { name: self.names.len(), value: self.values.len(), null: false });
+        self.spans.push(Span { constant: None, name: self.names.len(), value: self.values.len(), null: false });
     }
 
     /// How many headers there are.
@@ -120,14 +132,15 @@ impl Headers {
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         let (mut name, mut value) = (0, 0);
         self.spans.iter().map(move |span| {
-            let header = (&self.names[name..span.name], (!span.null).then(|| &self.values[value..span.value]));
+            let written = span.constant.unwrap_or_else(|| &self.names[name..span.name]);
+            let header = (written, (!span.null).then(|| &self.values[value..span.value]));
             (name, value) = (span.name, span.value);
             header
         })
     }
 
     fn bytes(&self) -> usize {
-        self.names.len() + self.values.len()
+        self.constant + self.names.len() + self.values.len()
     }
 }
 
@@ -156,8 +169,17 @@ mod tests {
         headers.push("a", Some(b"1"));
         headers.push("b", None);
         headers.push("", Some(b""));
+        headers.push_constant("always", |bytes| bytes.push(b'2'));
         headers.push_with("c", |bytes| bytes.extend_from_slice("ü".as_bytes()));
         let seen: Vec<_> = headers.iter().collect();
-        assert_eq!(seen, [("a", Some(&b"1"[..])), ("b", None), ("", Some(&b""[..])), ("c", Some("ü".as_bytes()))]);
+        let expected = [
+            ("a", Some(&b"1"[..])),
+            ("b", None),
+            ("", Some(&b""[..])),
+            ("always", Some(b"2")),
+            ("c", Some("ü".as_bytes())),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(headers.bytes(), 13);
     }
 }

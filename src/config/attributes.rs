@@ -36,6 +36,7 @@ pub(super) fn read(reader: &mut Reader<'_, '_>, mode: Option<ContentMode>) -> Cl
 /// else is wrong; what depends on the row is tried with each row.
 fn faults(attributes: &CloudEvents, mode: ContentMode) -> Vec<(&'static str, Fault)> {
     let CloudEvents { source, kind, subject, datacontenttype, dataschema, extensions } = attributes;
+    let parts = impossible(attributes);
     let subject = subject.as_ref().and_then(Pattern::constant).map(str::as_bytes);
     let datacontenttype = datacontenttype.as_ref().map(String::as_bytes);
     let dataschema = dataschema.as_ref().and_then(Pattern::constant).map(str::as_bytes);
@@ -62,7 +63,31 @@ fn faults(attributes: &CloudEvents, mode: ContentMode) -> Vec<(&'static str, Fau
         let what = problem.strip_prefix(field).map_or(problem.as_str(), str::trim_start);
         Some((field, Fault::new(what).hint(hint)))
     });
+    faults.chain(parts).collect()
+}
+
+/// What stands beside columns, and makes the attribute wrong whatever they bring.
+fn impossible(attributes: &CloudEvents) -> Vec<(&'static str, Fault)> {
+    let CloudEvents { source, kind, subject, datacontenttype: _, dataschema, extensions } = attributes;
+    let uris = [("source", Some(source)), ("dataschema", dataschema.as_ref())]
+        .map(|part| (part, is_no_uri as fn(char) -> bool));
+    let texts = [("type", Some(kind)), ("subject", subject.as_ref())].into_iter();
+    let texts = texts.chain(extensions.iter().map(|(_, pattern)| ("extensions", Some(pattern))));
+    let texts = texts.map(|part| (part, char::is_control as fn(char) -> bool));
+    let faults = uris.into_iter().chain(texts).filter_map(|((field, pattern), is_wrong)| {
+        // One that is the same for every row has been judged as a whole.
+        let pattern = pattern.filter(|pattern| pattern.constant().is_none())?;
+        let wrong = pattern.texts().into_iter().flat_map(str::chars).find(|char| is_wrong(*char))?;
+        let what =
+            format!("\"{}\" has {}, which it cannot have", pattern.to_string().escape_debug(), wrong.escape_unicode());
+        Some((field, Fault::new(what).hint("what a column brings is checked with each row")))
+    });
     faults.collect()
+}
+
+/// No URI has it, wherever it stands.
+fn is_no_uri(char: char) -> bool {
+    char.is_control() || !char.is_ascii() || " \"<>\\^`{|}".contains(char)
 }
 
 /// An event of which nothing is wrong.
@@ -87,9 +112,10 @@ fn judge<'a>(event: &Attributes<'a, Extensions<'a>>, mode: ContentMode) -> Resul
     }
 }
 
-/// Headers of a route whose value is a CloudEvent, which has them already.
+/// Headers of a route whose value is a CloudEvent, which has them already. An extension may be a header, too, if nothing else says it.
 pub(super) fn doubled(route: &Route) -> Vec<(&'static str, Fault)> {
     let Some(ValueForm::CloudEvents(mode, attributes)) = &route.value else { return Vec::new() };
+    let has = |wanted: &str| attributes.extensions.iter().any(|(name, _)| name.as_str() == wanted);
     // Without one of the attributes, the payload's type may be each row's own.
     let is_free = |name: &str| {
         *mode == ContentMode::Binary
@@ -99,14 +125,14 @@ pub(super) fn doubled(route: &Route) -> Vec<(&'static str, Fault)> {
     let patterns = route.headers.iter().map(|(name, _)| ("headers", name));
     let rendered = route.header_templates.iter().map(|(name, _)| ("header_templates", name));
     let faults = patterns.chain(rendered).filter(|(_, name)| !is_free(name)).filter_map(|(field, name)| {
-        let hint = instead(name, *mode)?;
+        let hint = instead(name, *mode, has)?;
         Some((field, Fault::new(format!("\"{name}\" is a header that a CloudEvent has by itself")).hint(hint)))
     });
     faults.collect()
 }
 
 /// What says the attribute that this header is; none where it is no attribute's.
-fn instead(header: &str, mode: ContentMode) -> Option<String> {
+fn instead(header: &str, mode: ContentMode, has_extension: impl Fn(&str) -> bool) -> Option<String> {
     let header = header.to_ascii_lowercase();
     let attribute = match (header.as_str(), mode) {
         ("content-type", ContentMode::Binary) => "datacontenttype",
@@ -124,7 +150,10 @@ fn instead(header: &str, mode: ContentMode) -> Option<String> {
         "source" | "type" | "subject" | "datacontenttype" | "dataschema" => {
             format!("cloudevents = {{ {attribute} = \"…\" }} says it")
         }
-        _ => format!("cloudevents = {{ extensions = {{ {attribute} = \"…\" }} }} says it"),
+        extension if has_extension(extension) => {
+            format!("cloudevents = {{ extensions = {{ {extension} = \"…\" }} }} says it")
+        }
+        _ => return None,
     })
 }
 
@@ -148,6 +177,9 @@ mod tests {
                 ("type = \"a\\u0007\"", "type: has the character U+0007"),
                 ("subject = \"a\\u0007\"", "subject: has the character U+0007"),
                 ("extensions = { tenant = \"a\\u0007\" }", "extensions: tenant has the character U+0007"),
+                ("source = '/my shop/{id}'", "source: \"/my shop/{id}\" has \\u{20}, which it cannot have"),
+                ("source = '{a|/my shop}'", "source: \"{a|/my shop}\" has \\u{20}"),
+                ("type = \"{a}\\u0007\"", "type: \"{a}\\u{7}\" has \\u{7}"),
             ] {
                 let told = said(&format!("value = 'cloudevents-{mode}'\ncloudevents = {{ {attributes} }}"));
                 assert!(told.contains(&format!("route.cloudevents.{expected}")), "{attributes}: {told}");
@@ -179,7 +211,6 @@ mod tests {
             ("ce_time", "timestamp = \"…\""),
             ("ce_specversion", "it is always 1.0"),
             ("ce_source", "cloudevents = { source = \"…\" }"),
-            ("ce_tenant", "cloudevents = { extensions = { tenant = \"…\" } }"),
             ("Content-Type", "cloudevents = { datacontenttype = \"…\" }"),
         ] {
             let told = said(&format!("value = 'cloudevents-binary'\nheaders = {{ {header} = 'x', other = 'y' }}"));
@@ -196,5 +227,9 @@ mod tests {
         let own = "cloudevents = { datacontenttype = '' }\nheaders = { content-type = '{media}' }";
         assert_eq!(said(&format!("value = 'cloudevents-binary'\n{own}")), "", "each row's own");
         assert_eq!(said("value = 'cloudevents-binary'\nheaders = { tenant = 'x', cegid = 'y' }"), "");
+        let tenant = "value = 'cloudevents-binary'\nheader_templates = { ce_tenant = 't', ce_trace_id = 't' }";
+        assert!(!said(tenant).contains("by itself"), "nothing else says these");
+        let told = said(&format!("{tenant}\ncloudevents = {{ extensions = {{ tenant = 'x' }} }}"));
+        assert!(told.contains("\"ce_tenant\" is a header") && told.contains("{ extensions = { tenant ="), "{told}");
     }
 }

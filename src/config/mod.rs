@@ -442,16 +442,21 @@ impl Route {
 
     /// The names of parts and columns that it reads, but for those that only templates name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.read_with(Pattern::names).chain(self.matches.iter().map(|(name, _)| name.as_str()))
+        self.read_with(Pattern::names, Pattern::names).chain(self.matches.iter().map(|(name, _)| name.as_str()))
     }
 
-    /// Of these, those that a table must have: no match fits what it lacks, and a fallback stands there instead.
+    /// Of these, those that a table must have: no match fits what it lacks, a fallback stands there instead, and an event has no
+    /// attribute of it.
     pub fn needs(&self) -> impl Iterator<Item = &str> {
-        self.read_with(Pattern::needs)
+        self.read_with(Pattern::needs, |_| Vec::new())
     }
 
-    /// What it reads of each row that it fits.
-    fn read_with<'a>(&'a self, of: fn(&'a Pattern) -> Vec<&'a str>) -> impl Iterator<Item = &'a str> {
+    /// What it reads of each row that it fits; `optional` are attributes that a CloudEvent need not have.
+    fn read_with<'a>(
+        &'a self,
+        of: fn(&'a Pattern) -> Vec<&'a str>,
+        optional: fn(&'a Pattern) -> Vec<&'a str>,
+    ) -> impl Iterator<Item = &'a str> {
         let timestamp = match &self.timestamp {
             Some(Timestamp::Column(name)) => Some(name.as_str()),
             Some(Timestamp::Event | Timestamp::Commit | Timestamp::Now) | None => None,
@@ -461,17 +466,21 @@ impl Route {
             Some(ValueForm::CloudEvents(_, attributes)) => (&[][..], Some(attributes)),
             Some(ValueForm::Payload | ValueForm::Template(_)) | None => (&[][..], None),
         };
-        let attributes = attributes.into_iter().flat_map(|attributes| {
+        let attributes = attributes.into_iter().flat_map(move |attributes| {
             let CloudEvents { source, kind, subject, datacontenttype: _, dataschema, extensions } = attributes;
             let extensions = extensions.iter().map(|(_, pattern)| pattern);
-            [source, kind].into_iter().chain(subject).chain(dataschema).chain(extensions)
+            let optional = subject.iter().chain(dataschema).chain(extensions).flat_map(optional);
+            [source, kind].into_iter().flat_map(of).chain(optional)
         });
-        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten().chain(attributes);
-        let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(of);
+        let patterns = [&self.topic, &self.key, &self.partition].into_iter().flatten();
+        let shown = patterns.chain(self.headers.iter().map(|(_, pattern)| pattern)).flat_map(of).chain(attributes);
         // What is rewritten has a name of its own.
-        let shown = shown.filter(|name| !self.rewrites.iter().any(|(rewritten, _)| rewritten == name));
+        let column = |name| match self.rewrites.iter().find(|(rewritten, _)| rewritten == name) {
+            Some((_, rewrite)) => rewrite.column.as_str(),
+            None => name,
+        };
         shown
-            .chain(self.rewrites.iter().map(|(_, rewrite)| rewrite.column.as_str()))
+            .map(column)
             .chain(self.require.iter().map(String::as_str))
             .chain(self.trace.as_deref())
             .chain(self.aggregate_type.iter().map(|_| "aggregate_type"))

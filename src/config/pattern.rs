@@ -22,6 +22,19 @@ impl Pattern {
             _ => None,
         }
     }
+
+    /// The texts that stand in it, also those that stand for a NULL.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let mut texts = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => texts.push(text.as_str()),
+                Piece::Fallback(_, otherwise) => texts.extend(otherwise.texts()),
+                Piece::Column(_) => {}
+            }
+        }
+        texts
+    }
 }
 
 /// Where pieces stand.

@@ -243,9 +243,13 @@ pub(super) fn keyed_by_id(rules: &Rules, outboxes: &[Outbox]) -> Option<Fault> {
 
 /// Why a partition that is the same for every row is none.
 fn no_partition(partition: &Pattern) -> Option<Fault> {
-    let text = partition.constant()?;
-    let fault = Fault::new(format!("\"{text}\" is not a partition number"));
-    partition_number(text).is_none().then(|| fault.hint("a whole number, 0 or more, or a column of such: \"{shard}\""))
+    let is_wrong = match partition.constant() {
+        Some(text) => partition_number(text).is_none(),
+        // Whatever a column brings, it brings no number with this beside it.
+        None => partition.texts().into_iter().flat_map(str::chars).any(|char| !char.is_ascii_digit() && char != '+'),
+    };
+    let fault = Fault::new(format!("\"{partition}\" is not a partition number"));
+    is_wrong.then(|| fault.hint("a whole number, 0 or more, or a column of such: \"{shard}\""))
 }
 
 /// What stands in a topic's pattern must be what Kafka allows; what a column brings is checked with each row.

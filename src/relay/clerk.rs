@@ -379,7 +379,8 @@ impl Relay {
         });
         let trouble = self.clerk.troubles.iter().next().map(|(kind, error)| {
             let (what, hint) = match kind {
-                Kind::Store | Kind::Load => ("stored", "see the database; nothing is lost, rejected events wait"),
+                Kind::Store => ("stored", "see the database; nothing is lost, rejected events wait"),
+                Kind::Load => ("read", "see the database; nothing is lost, no event flows until they are"),
                 Kind::Recall => ("asked which topics have existed", "see the database; events for unknown topics wait"),
                 Kind::Settle | Kind::Look | Kind::Wake | Kind::Remember | Kind::Pause | Kind::Complete => {
                     ("looked after", "see the database; events flow, dead letters wait to be tried")

@@ -80,11 +80,11 @@ pub(super) fn default(which: DefaultHeaders, row: &Row<'_>, headers: &mut Header
     };
     for (name, place) in parts {
         if let Some(value) = row.bytes(*place) {
-            headers.push(name, Some(value));
+            headers.push_constant(name, |bytes| bytes.extend_from_slice(value));
         }
     }
     if with_position {
-        headers.push_with("lsn", |bytes| row.position.write_to(bytes));
+        headers.push_constant("lsn", |bytes| row.position.write_to(bytes));
     }
 }
 

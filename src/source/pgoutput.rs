@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
 
     fn tuple(&mut self) -> Result<Tuple<'a>, Malformed> {
         let column_count = self.u16("how many columns")?;
-        let columns = self.span(|reader| (0..column_count).try_for_each(|_| reader.value().map(drop)))?;
+        let columns = self.span(|reader| (0..column_count).try_for_each(|_| reader.skip_value()))?;
         Ok(Tuple { column_count, columns })
     }
 
@@ -271,6 +271,24 @@ impl<'a> Reader<'a> {
             b'n' => Ok(Value::Null),
             b'u' => Ok(Value::Unchanged),
             _ => Err(self.refused("a column: n, u, t or b")),
+        }
+    }
+
+    /// Past a value. Every row goes this way once more than its columns are read.
+    #[inline]
+    fn skip_value(&mut self) -> Result<(), Malformed> {
+        let end = match *self.rest {
+            [b'n' | b'u', ..] => Some(1),
+            [b't' | b'b', a, b, c, d, ..] => (u32::from_be_bytes([a, b, c, d]) as usize).checked_add(5),
+            _ => None,
+        };
+        match end.and_then(|end| self.rest.get(end..)) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(())
+            }
+            // It says what is wrong.
+            None => self.value().map(drop),
         }
     }
 

@@ -302,6 +302,10 @@ fn a_template_that_is_wrong_is_refused_with_its_place() {
 fn a_filter_or_test_that_is_not_there_is_refused_before_any_row() {
     for (source, what) in [
         ("{{ 1 | nosuch }}", "line 1, column 8: unknown filter: filter nosuch is unknown"),
+        ("{{ [] | map('nosuch') | list }}", "unknown filter: filter nosuch is unknown"),
+        ("{{ [] | select('nosuch') | list }}", "unknown test: test nosuch is unknown"),
+        ("{{ [] | selectattr('a', 'nosuch') | list }}", "unknown test: test nosuch is unknown"),
+        ("\n{{ now() }}", "line 2, column 4: unknown function: function now is unknown"),
         ("{% if x %}\n{{ x | upper | nosuch }}{% endif %}", "line 2, column 16: unknown filter: filter nosuch"),
         ("{% block b %}{% filter nosuch %}x{% endfilter %}{% endblock %}", "unknown filter: filter nosuch"),
         ("{% macro m() %}{{ 1 is nosuch }}{% endmacro %}", "line 1, column 24: unknown test: test nosuch is unknown"),
@@ -433,9 +437,9 @@ fn a_template_tells_which_columns_it_may_read() {
     ])
     .unwrap();
     let columns = |name| templates.columns(name).iter().map(|name| &**name).collect::<Vec<_>>();
-    assert_eq!(columns("t"), ["a", "b", "id", "line", "payload"]);
+    assert_eq!(columns("t"), ["a", "b", "id", "payload"]);
     assert_eq!(columns("part"), ["note"]);
-    assert_eq!(columns("all"), ["a", "b", "id", "line", "note", "payload"]);
+    assert_eq!(columns("all"), ["a", "b", "id", "note", "payload"]);
     assert_eq!(templates.names().collect::<Vec<_>>(), ["all", "part", "t"]);
     assert!(columns("nosuch").is_empty());
     let problem = templates.render("nosuch", &Columns::default(), &mut Vec::new(), 10).unwrap_err();

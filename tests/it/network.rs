@@ -8,7 +8,7 @@ use crate::steady::{self, judge};
 use crate::support::kafka::Kafka;
 use crate::support::postgres::Postgres;
 use crate::support::proxy::{Proxy, Way};
-use crate::support::relay::{NOTICED, left_to_notice};
+use crate::support::relay::{NOTICED, Relay, left_to_notice};
 use crate::support::scene::Scene;
 use crate::support::workload::Running;
 use crate::support::{PATIENCE, eventually, throughout};
@@ -331,7 +331,7 @@ fn both_networks_silent_beyond_the_lease_lose_and_reorder_nothing() {
         relay.wait_published(1.0);
         let struck = Instant::now();
         disturb(broker);
-        eventually("records are in flight", PATIENCE, || relay.metric("outboxd_inflight_events") > Some(0.0));
+        wait_unanswered(&relay);
         disturb(&postgres);
         relay.wait_noticed(struck, "kafka_silent");
         relay.wait_unready("postgres_unreachable", PATIENCE);
@@ -343,6 +343,19 @@ fn both_networks_silent_beyond_the_lease_lose_and_reorder_nothing() {
     let producers = relay.producers_replaced();
     assert!(producers >= 2.0, "{producers} producers were replaced\n{}", relay.log());
     judge(&scene, load);
+}
+
+/// Until records are in flight that the broker does not answer any more: what was shown as in flight when it fell silent may
+/// have been answered a moment before.
+fn wait_unanswered(relay: &Relay) {
+    let (mut answered, mut since) = (relay.published(), Instant::now());
+    eventually("records are in flight, and get no answer", PATIENCE, || {
+        let now = relay.published();
+        if now != answered {
+            (answered, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_millis(500) && relay.metric("outboxd_inflight_events") > Some(0.0)
+    });
 }
 
 #[test]

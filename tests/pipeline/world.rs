@@ -353,7 +353,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let now = Instant::now();
         let limits = config::Limits {
-            memory: dice.between(1200, 12_000),
+            memory: dice.between(1600, 16_000),
             window: dice.between(2, 40) as usize,
             event: 1 << 20,
             join: dice.between(1, 30) as usize,

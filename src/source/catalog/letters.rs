@@ -18,7 +18,7 @@ use crate::column::Type;
 use crate::dead_letter::{
     Claimed, Column, DeadLetter, KnownLetter, Lane, MESSAGE, OpenLane, Origin, Outcome, SWITCHED_OFF,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lsn::{Lsn, Position};
 use crate::receipt::Fate;
 use crate::source::System;
@@ -298,7 +298,7 @@ impl Catalog {
     /// when `slot` is no failover slot: then nobody is waited for.
     pub async fn standbys_at(&self, slot: &str) -> Result<Option<Lsn>> {
         // A name without a physical slot, or one whose slot has lost its WAL, has nothing: the server judges the same way.
-        let sql = "SELECT min(coalesce(p.restart_lsn, '0/0'::pg_lsn)) \
+        let sql = "SELECT min(coalesce(p.restart_lsn, '0/0'::pg_lsn)), pg_is_in_recovery() \
                    FROM unnest(string_to_array(current_setting('synchronized_standby_slots', true), ',')) AS named (entry) \
                    LEFT JOIN pg_replication_slots AS p ON p.slot_type = 'physical' \
                        AND p.slot_name::text = lower(btrim(named.entry, E' \"\\t\\n\\r') COLLATE \"C\") \
@@ -306,8 +306,13 @@ impl Catalog {
                      AND coalesce((SELECT (to_jsonb(s) ->> 'failover')::boolean FROM pg_replication_slots AS s \
                                    WHERE s.slot_name::text = $1), false)";
         let what = format!("cannot ask how far the standbys of slot \"{slot}\" are");
-        let row = self.row(&what, sql, &[&slot]).await?;
-        Ok(row.and_then(|row| row.get::<_, Option<PgLsn>>(0)).map(|lsn| Lsn(lsn.into())))
+        let row = self.row(&what, sql, &[&slot]).await?.expect("an aggregate has a row");
+        if row.get(1) {
+            // One address may lead to several servers. A standby names none whom its primary waits for.
+            return Err(Error::transient(format!("{what}: a standby answers, and only its primary knows"))
+                .hint("let postgres.url lead to the primary only"));
+        }
+        Ok(row.get::<_, Option<PgLsn>>(0).map(|lsn| Lsn(lsn.into())))
     }
 
     /// Up to where the WAL is on disk: behind all that was seen committed, but for what somebody committed with `synchronous_commit`

@@ -12,7 +12,7 @@ use super::value::{self, Cell, Kind};
 use crate::column::Type;
 use crate::config;
 use crate::error::{Error, Result};
-use crate::source::pgoutput::{Relation, RelationColumn, Tuple};
+use crate::source::pgoutput::{Relation, RelationColumn, Tuple, Value};
 
 /// A table that the server described.
 #[derive(Debug)]
@@ -209,19 +209,18 @@ impl Mapping {
     /// Renders the row's columns into their places; answers with what is wrong with one of them, if that is the event's fault.
     #[inline]
     pub(super) fn fill(&self, row: &Tuple<'_>, message: &[u8], into: Into<'_>) -> Result<Option<String>> {
-        let mut wanted = self.columns.iter().peekable();
-        for (index, value) in row.columns().enumerate() {
-            while let Some(column) = wanted.next_if(|column| column.index == index) {
-                match value::render(value, column.kind, message, into.scratch) {
-                    Ok(cell) => into.cells[column.place.0] = cell,
-                    Err(problem) => return Ok(Some(self.problem(column, &problem))),
-                }
+        let (mut values, mut read, mut value) = (row.columns(), 0, Value::Null);
+        for column in &self.columns {
+            while read <= column.index {
+                value = values.next().ok_or_else(|| self.short(column))?;
+                read += 1;
+            }
+            match value::render(value, column.kind, message, into.scratch) {
+                Ok(cell) => into.cells[column.place.0] = cell,
+                Err(problem) => return Ok(Some(self.problem(column, &problem))),
             }
         }
-        match wanted.next() {
-            Some(column) => Err(self.short(column)),
-            None => Ok(None),
-        }
+        Ok(None)
     }
 
     /// The same for a joined row, whose message is another one: only what is open is filled, and all of it is copied.

@@ -7,6 +7,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a benchmark fails")]
 
+// The limits get their memory from where the relay gets it.
+#[path = "../../src/heap.rs"]
+mod heap;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 

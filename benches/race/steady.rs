@@ -2,7 +2,7 @@
 //! that are produced without any database.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,8 @@ struct Clock {
     measured_from: OnceLock<Duration>,
     /// Events that were read.
     came: AtomicU64,
+    /// No more will come: whoever waits for them gives up.
+    over: AtomicBool,
     due: Vec<AtomicU64>,
     sent: Vec<AtomicU64>,
     read: Vec<AtomicU64>,
@@ -144,6 +146,7 @@ impl Clock {
             warm_up,
             measured_from,
             came: AtomicU64::new(0),
+            over: AtomicBool::new(false),
             due: times(),
             sent: times(),
             read: times(),
@@ -157,7 +160,7 @@ impl Clock {
             None => after(number, self.warm_up.rate),
             Some(many) => {
                 while self.came.load(Ordering::Relaxed) < self.warm_up.events {
-                    std::thread::sleep(Duration::from_millis(5));
+                    self.rest();
                 }
                 *self.measured_from.get_or_init(|| self.begun.elapsed() + REST) + after(many, self.rate)
             }
@@ -178,8 +181,13 @@ impl Clock {
     /// Waits until it is measured.
     fn wait_measured(&self) {
         while self.measured_from.get().is_none_or(|from| self.begun.elapsed() < *from) {
-            std::thread::sleep(Duration::from_millis(5));
+            self.rest();
         }
+    }
+
+    fn rest(&self) {
+        assert!(!self.over.load(Ordering::Relaxed), "no more events come");
+        std::thread::sleep(Duration::from_millis(5));
     }
 
     fn latency(&self, used: &Used) -> Latency {
@@ -205,7 +213,7 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
     let topic = format!("steady.{}", database.name());
     kafka.create_topic(&topic, PARTITIONS);
     let scratch = Scratch::new();
-    let config = Config::new(&database, kafka).without("route");
+    let config = Config::new(&database, kafka).set("postgres.sender_timeout", "30s").without("route");
     let config = config.add("route", &format!("topic = \"{topic}\"\nkey = \"{{aggregate_id}}\""));
     config.run(&["init"]).assert_success();
     let (mut relay, mut debezium) = (None, None);
@@ -243,7 +251,10 @@ pub fn run(carrier: Carrier, rate: u64, postgres: &Arc<Postgres>, kafka: &Arc<Ka
         if carrier == Carrier::Bare {
             produce(kafka, &topic, clock);
         }
-        reading.join().expect("every event is read");
+        if reading.join().is_err() {
+            let log = relay.iter().map(Relay::log).chain(debezium.iter().map(Worker::log)).collect::<String>();
+            panic!("{carrier} does not carry every event\n{log}");
+        }
         before.join().expect("it was measured")
     });
     let used = meter.read().since(&before);
@@ -290,11 +301,24 @@ fn produce(kafka: &Kafka, topic: &str, clock: &Clock) {
     eventually("all is delivered", PATIENCE, || producer.in_flight_count() == 0);
 }
 
+/// However reading ends, nobody waits for more.
+struct Over<'c>(&'c Clock);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Reads until every event has come.
 fn read(kafka: &Kafka, topic: &str, clock: &Clock) {
+    let _over = Over(clock);
     let consumer = kafka.consumer_of_all(topic, PARTITIONS, &[]);
     while clock.came.load(Ordering::Relaxed) < clock.read.len() as u64 {
-        let record = consumer.poll(2 * PATIENCE).expect("there is one more").unwrap();
+        let Some(record) = consumer.poll(2 * PATIENCE) else {
+            panic!("{} of {} events have come", clock.came.load(Ordering::Relaxed), clock.read.len());
+        };
+        let record = record.unwrap();
         let number: u64 = std::str::from_utf8(record.key().expect("the key is its number")).unwrap().parse().unwrap();
         // A repeat would not be the first to come.
         if clock.read[number as usize].load(Ordering::Relaxed) == 0 {
